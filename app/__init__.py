@@ -1,0 +1,1 @@
+"""The Streamlit app: asks the library, draws the answer, computes nothing."""

@@ -1,0 +1,90 @@
+"""What a person sets: example, text, model and how it is read."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import session
+
+OWN = "own"
+_MODES = {"plain": "Plain text", "pair": "Prompt + response"}
+_BOS = {"auto": "As the tokenizer says", "always": "Always", "never": "Never"}
+UNITS = {"nats": "nats", "bits": "bits"}
+VIEWS = {"panes": "Six panes", "stripes": "Stripes"}
+
+
+def controls() -> tuple[session.Request, str]:
+    """Example, text boxes and settings: what to score, and the example's id."""
+    examples = session.examples()
+    left, middle, right = st.columns([5, 4, 2], vertical_alignment="bottom")
+    example = left.selectbox(
+        "Start from an example",
+        [*examples, OWN],
+        format_func=lambda key: examples[key]["title"] if key in examples else "My own text",
+        key="example",
+        bind="query-params",
+    )
+    _load(example, examples.get(example, {"text": ""}))
+    mode = middle.segmented_control(
+        "Read it as",
+        list(_MODES),
+        format_func=_MODES.__getitem__,
+        key="mode",
+        required=True,
+        persist_state="session",
+        help="Prompt + response: both are read together, nothing is put between them, and only the response's "
+        "tokens are targets.",
+    )
+    with right.popover("Settings", icon="⚙️", width="stretch"):
+        model, bos, special = _settings()
+    if example in examples:
+        st.markdown(f"👀 **Look for:** {examples[example]['look']}")
+    prompt = st.text_area("Prompt", key="prompt", height=80, persist_state="session") if mode == "pair" else None
+    text = st.text_area(
+        f"{'Response' if mode == 'pair' else 'Text'}: edit it, then press Ctrl+Enter",
+        key="text",
+        height=90,
+        placeholder="Type or paste a text.",
+        persist_state="session",
+    )
+    return session.Request(model, text, prompt, bos, special), example
+
+
+def _load(example: str, chosen: dict[str, str]) -> None:
+    """Put a newly chosen example into the boxes; a text that was edited stays as it is until then."""
+    if st.session_state.get("loaded_example") == example:
+        return
+    st.session_state.loaded_example = example
+    st.session_state.text = chosen["text"]
+    st.session_state.prompt = chosen.get("prompt", "")
+    st.session_state.mode = "pair" if "prompt" in chosen else "plain"
+
+
+def _settings() -> tuple[str, str, bool]:
+    names = session.model_names()
+    model = st.selectbox(
+        "Model",
+        names,
+        key="model",
+        bind="query-params",
+        accept_new_options=True,
+        help="The embedded model needs no internet. You can also type a folder, a .gguf file, or the id of a "
+        "Hugging Face causal model that is already on this computer.",
+    )
+    bos = st.selectbox(
+        "Start token (BOS)",
+        list(_BOS),
+        format_func=_BOS.__getitem__,
+        key="bos",
+        bind="query-params",
+        help="A token put in front of the text, so that the first word gets a prediction too. Without one, "
+        "nothing predicts the first token and it stays blank.",
+    )
+    special = st.toggle(
+        "Parse control tokens",
+        key="special",
+        bind="query-params",
+        help="Off: a typed <|endoftext|> is ordinary text. On: it becomes the control token itself.",
+    )
+    st.caption("The address bar holds example, model and settings: copy it to share this view.")
+    return model or names[0], bos, special

@@ -1,0 +1,36 @@
+"""All columns of a sheet, and its downloads."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+if TYPE_CHECKING:
+    from losscore.sheet import Sheet
+
+_DOWNLOADS = {
+    "csv": ("CSV", "text/csv"),
+    "json": ("JSON", "application/json"),
+    "parquet": ("Parquet", "application/vnd.apache.parquet"),
+    "html": ("HTML page", "text/html"),
+}
+
+
+def table(sheet: Sheet) -> None:
+    """The table, sortable by any column, and one button for each export."""
+    st.subheader("All columns", anchor=False)
+    st.dataframe(sheet.to_frame(), hide_index=True, key="table")
+    with st.container(horizontal=True):
+        for suffix, (label, mime) in _DOWNLOADS.items():
+            st.download_button(
+                f"Download {label}",
+                partial(sheet.export, suffix),
+                file_name=f"losscore.{suffix}",
+                mime=mime,
+                key=f"download-{suffix}",
+                on_click="ignore",
+            )
+    with st.expander("How this was made"):
+        st.json(dict(sheet.provenance), expanded=1)

@@ -1,0 +1,14 @@
+"""Navigation and page settings. Start it with `losscore app`."""
+
+import sys
+from pathlib import Path
+
+import streamlit as st
+
+# Streamlit puts this file's own folder on the path; the package `app` stands one level up.
+_ROOT = str(Path(__file__).resolve().parent.parent)
+if _ROOT not in sys.path:
+    sys.path.insert(0, _ROOT)
+
+st.set_page_config(page_title="losscore", page_icon="🔎", layout="wide")
+st.navigation([st.Page("views/tokens.py", title="Tokens", default=True)], position="top").run()

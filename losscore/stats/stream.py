@@ -1,0 +1,56 @@
+"""Statistics of a whole text in one pass, never holding tokens x vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from losscore.stats.statistics import TOP, Statistics, measure
+
+# A head matmul reads the whole vocabulary matrix, so it takes many rows at once; the statistics of a few rows stay
+# in the processor's cache.
+HEAD_ELEMENTS = 1 << 23
+ROW_ELEMENTS = 1 << 20
+
+
+def stream(
+    rows: Iterable[Float[Tensor, "rows width"]],
+    head: Callable[[Tensor], Tensor],
+    targets: Int[Tensor, " tokens"],
+    digit_ids: Sequence[int] = (),
+    *,
+    vocabulary: int,
+    top: int = TOP,
+    chunk: int | None = None,
+    tick: Callable[[int], None] | None = None,
+) -> Statistics:
+    """Statistics of `targets`, predicted by `rows` (hidden states, block after block, T in all) through `head`.
+
+    chunk: rows whose logits exist at one time (default: about 32 MB of float32); it never changes a value beyond
+    rounding. tick(done) is called after each chunk and may raise to stop. ValueError where rows and targets differ in
+    number.
+    """
+    chunk = chunk or max(1, HEAD_ELEMENTS // vocabulary)
+    few = max(1, ROW_ELEMENTS // vocabulary)
+    parts: list[Statistics] = []
+    done = 0
+    for block in rows:
+        for first in range(0, len(block), chunk):
+            piece = block[first : first + chunk]
+            with torch.no_grad():
+                logits = head(piece)
+            for start in range(0, len(logits), few):
+                part = logits[start : start + few]
+                parts.append(measure(part, targets[done : done + len(part)], digit_ids, top=top))
+                done += len(part)
+            if tick:
+                tick(done)
+    if done != len(targets):
+        raise ValueError(f"{done} rows for {len(targets)} targets")
+    if not parts:
+        empty = torch.zeros(0, vocabulary)
+        return measure(empty, targets[:0], digit_ids, top=top)
+    return Statistics.join(parts)
