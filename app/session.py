@@ -89,6 +89,11 @@ def sheet(request: Request) -> Sheet:
 
         loaded = model(request.model)
         bar = st.progress(0.0, "Reading the text …")
+
+        def show(share: float) -> None:
+            # Touching the page here is also what lets Streamlit stop this run.
+            bar.progress(min(share, 1.0), "Reading the text …")
+
         try:
             return losscore.score(
                 loaded,
@@ -97,8 +102,7 @@ def sheet(request: Request) -> Sheet:
                 bos=request.bos,
                 parse_special=request.parse_special,
                 limit=request.limit,
-                # Touching the page here is also what lets Streamlit stop this run.
-                progress=lambda share: bar.progress(min(share, 1.0), "Reading the text …"),
+                progress=show,
             )
         finally:
             bar.empty()

@@ -116,6 +116,11 @@ class Sheet:
         number = float(self.columns[column][row])
         return number if math.isfinite(number) else None
 
+    def row_at(self, character: int) -> int:
+        """The token that holds a character of `text`; the first one where it is split over several."""
+        inside = (np.asarray(self.columns["start"]) <= character) & (character < np.asarray(self.columns["end"]))
+        return int(inside.argmax())
+
     @cached_property
     def summary(self) -> Summary:
         """Means and totals over the targets."""

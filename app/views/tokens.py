@@ -76,10 +76,10 @@ def lanes(sheet: Sheet, signature: str, example: str) -> None:
 def _first(sheet: Sheet, example: str) -> int:
     """The token that the example points at; else the first one that has a prediction."""
     wanted = session.examples().get(example, {}).get("select", "")
-    tokens = sheet.columns["token"]
-    found = [row for row, token in enumerate(tokens) if wanted and wanted in token and sheet.value("p", row) is not None]
-    predicted = [row for row in range(len(sheet)) if sheet.value("p", row) is not None]
-    return (found or predicted or [0])[0]
+    at = sheet.text.rfind(wanted)
+    row = sheet.row_at(at + len(wanted) - 1) if wanted and at >= 0 else 0
+    predicted = [row, *range(row + 1, len(sheet)), *range(row)]
+    return next((row for row in predicted if sheet.value("p", row) is not None), 0)
 
 
 def _notices(sheet: Sheet, request: session.Request) -> None:

@@ -90,7 +90,7 @@ RANKTUNER = Lane(
     "vermillion",
     lambda values, _: 50 + 50 * np.log2(values),
     lambda *_: ("½ · push less", "2 · push more"),
-    low_hue="sky",
+    low_hue="blue",
     neutral="1",
 )
 DEFT = Lane(
@@ -107,7 +107,7 @@ DEL = Lane(
     "DEL penalty",
     "digits only",
     "Extra push on a digit, larger the further left its place.",
-    "vermillion",
+    "sky",
     lambda values, _: 100 * values / (_largest(values) or 1.0),
     _penalty_ends,
     blank="no single digit",

@@ -15,12 +15,16 @@ const WORDS = {
   unscored: "no prediction",
   blank: "no value",
   selected: "selected",
+  note_blank: "dotted: no value here",
+  note_prompt: "faded: context, not scored",
+  note_special: "boxed: special token",
 };
 
 const SPELLED = /([·⏎⇥␍]+|⟨[^⟩]*⟩)/;
 const BLANKS = /^[·⏎⇥␍]/;
 const TOOLTIP_CHARACTERS = 80;
 const PAGE = 10;
+const FIRST_TOKENS = 600;
 const LINE_TOLERANCE = 10;
 const GAP = 8;
 
@@ -47,9 +51,16 @@ export function mount(root, data, options = {}) {
     lanes.append(...panes.map((pane) => pane.node));
     strip.replaceChildren(lanes, notes(data, words), tip);
     paint(inks, data.lanes);
+    requestAnimationFrame(() => setTimeout(unfold));
     hot = null;
-    moveCursor(Math.min(cursor, Math.max(data.tokens.length - 1, 0)));
+    const kept = Math.min(cursor, Math.max(data.tokens.length - 1, 0));
     mark(selected);
+    moveCursor(kept);
+  }
+
+  // The end of a long text is laid out after the first paint, or as soon as somebody asks for it.
+  function unfold() {
+    for (const rest of strip.querySelectorAll(".rest[hidden]")) rest.hidden = false;
   }
 
   function copies(index) {
@@ -153,6 +164,7 @@ export function mount(root, data, options = {}) {
     const chip = chipOf(event.target);
     if (!chip || event.ctrlKey || event.metaKey || event.altKey) return;
     const { chips } = panes.find((pane) => pane.list.contains(chip));
+    unfold();
     const to = destination(event.key, chips, Number(chip.dataset.i));
     if (to !== null) {
       chips[to].focus({ preventScroll: true });
@@ -185,6 +197,7 @@ export function mount(root, data, options = {}) {
 
   return {
     select(index) {
+      unfold();
       mark(index);
       panes.forEach((pane) => pane.chips[selected] && reveal(pane.list, pane.chips[selected]));
     },
@@ -202,6 +215,7 @@ export function mount(root, data, options = {}) {
       const focused = panes.findIndex((pane) => pane.list.contains(active));
       const top = panes[0]?.list.scrollTop ?? 0;
       build();
+      unfold();
       for (const pane of panes) pane.list.scrollTop = top;
       panes[Math.min(focused, panes.length - 1)]?.chips[cursor]?.focus({ preventScroll: true });
     },
@@ -283,36 +297,47 @@ function stripes(data, words) {
   const chips = [...list.querySelectorAll("[data-i]")];
   for (const chip of chips) chip.append(bars.cloneNode(true));
   node.append(key, list);
-  const inks = data.lanes.map((_, l) => chips.map((chip) => chip.children[chip.children.length - data.lanes.length + l]));
+  const inks = data.lanes.map((_, l) => chips.map((chip) => [...chip.children].at(l - data.lanes.length)));
   return { panes: [{ node, list, chips, top: 0 }], inks };
 }
 
 function prose(data) {
   const text = document.createDocumentFragment();
+  const rest = element("span", "rest");
+  rest.hidden = true;
   const breaks = new Set(data.breaks);
   const blank = element("span", "tok");
   blank.setAttribute("role", "option");
   blank.setAttribute("aria-selected", "false");
   blank.setAttribute("tabindex", "-1");
+  let flow = text;
   let into = text;
   let end = -1;
   data.tokens.forEach((token, i) => {
+    if (i >= FIRST_TOKENS && into === text) into = flow = rest;
     const glyph = data.glyphs?.[i];
     if (glyph || BLANKS.test(token)) into.append(element("wbr"));
     if (glyph) {
       into = element("span", "glyph");
-      into.append(element("span", "glyph-face", glyph[0]));
-      text.append(into);
+      const face = element("span", "glyph-face", glyph[0]);
+      face.setAttribute("aria-hidden", "true");
+      into.append(face);
+      flow.append(into);
       end = i + glyph[1] - 1;
     }
     const chip = blank.cloneNode();
     chip.setAttribute("data-i", i);
     chip.setAttribute("data-kind", data.kinds[i]);
-    chip.append(...spell(token));
+    // A newline token often carries the next line's indentation, which belongs after the line break.
+    const bend = breaks.has(i) && data.view !== "stripes" ? token.lastIndexOf("⏎") + 1 : 0;
+    const bent = bend > 0 && bend < token.length;
+    if (bent) chip.append(...spell(token.slice(0, bend)), element("br"));
+    chip.append(...spell(bent ? token.slice(bend) : token));
     into.append(chip);
-    if (i >= end) into = text;
-    if (breaks.has(i)) into.append(element("br"));
+    if (i >= end) into = flow;
+    if (breaks.has(i) && !bent) into.append(element("br"));
   });
+  if (flow === rest) text.append(rest);
   return text;
 }
 
@@ -369,9 +394,9 @@ function notes(data, words) {
     item.append(sample, text);
     node.append(item);
   };
-  if (hasBlanks(data)) note("blank", "t", words.blank);
-  if (data.kinds.includes("p")) note("", "p", words.prompt);
-  if (data.kinds.includes("s")) note("", "s", words.special);
+  if (hasBlanks(data)) note("blank", "t", words.note_blank);
+  if (data.kinds.includes("p")) note("", "p", words.note_prompt);
+  if (data.kinds.includes("s")) note("", "s", words.note_special);
   return node;
 }
 
@@ -403,7 +428,8 @@ function placeOf(data, words, index) {
 }
 
 function partOf(data, words, index) {
-  const found = Object.entries(data.glyphs ?? {}).find(([start, [, count]]) => index >= +start && index < +start + count);
+  const covers = ([start, [, count]]) => index >= +start && index < +start + count;
+  const found = Object.entries(data.glyphs ?? {}).find(covers);
   return found && fillIn(words.part, { glyph: found[1][0] });
 }
 

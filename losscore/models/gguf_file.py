@@ -76,12 +76,13 @@ def read_header(path: Path) -> Header:
     try:
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             metadata, parameters, end = _walk(data)
-            size = len(data)
-    except (OSError, ValueError, KeyError, struct.error, RecursionError) as error:
+            complete = end <= len(data)
+            split = metadata.get("split.count", 0) > 1
+    except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError, struct.error) as error:
         raise broken from error
-    if metadata.get("split.count", 0) > 1:
+    if split:
         raise ModelError(f"“{path.name}” is one part of a split GGUF: merge the parts into one file first.")
-    if end > size:
+    if not complete:
         raise broken
     return Header(parameters, metadata.get("tokenizer.ggml.pre"))
 

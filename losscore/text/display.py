@@ -6,7 +6,7 @@ import unicodedata
 
 MARKS = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 # A typed mark is spelled out, so that a mark on the screen never stands for itself.
-_SPELLED = frozenset(MARKS.values()) | {"⟨", "⟩"}
+_SPELLED = frozenset(MARKS.values()) | {"⟨", "⟩", "◌"}
 # Hangul fillers, the Braille blank, the grapheme joiner, Khmer inherent vowels, variation selectors.
 _BLANK = (
     ("\u034f", "\u034f"),

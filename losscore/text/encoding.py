@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -114,7 +115,7 @@ class TextEncoder:
         ids = [*prefix, *ids]
         data = [b""] * len(prefix) + data
         ends = list(accumulate(map(len, data)))
-        starts = [0, *ends[:-1]]
+        starts = [0, *ends][: len(ends)]
         boundary = len(prompt.encode())
         spans = _character_spans(whole, starts, ends)
         special = [i in self.vocabulary.special_ids for i in ids]
@@ -260,12 +261,20 @@ def _rewritten(
 
 
 def _bytes_by_offsets(text: str, spelled: list[bytes], offsets: list[tuple[int, int]]) -> list[bytes]:
-    """Cut `text` where the tokenizer's offsets say; what lies between two tokens belongs to the later one."""
+    """Cut `text` where the tokenizer's offsets say.
+
+    What lies between two tokens belongs to the later one, but marks to the letter they stand on.
+    """
     if len(offsets) > 1 and spelled[0] == b" " and offsets[1][0] == 0:
         # A blank that the tokenizer put before the text says that it came from the first character.
         offsets = [(0, 0), *offsets[1:]]
-    ends = [0, *accumulate((end for _, end in offsets), max)]
-    if len(ends) > 1:
+    begun = {start for start, _ in offsets}
+    ends = [0]
+    for _, end in offsets:
+        while end < len(text) and end not in begun and unicodedata.combining(text[end]):
+            end += 1
+        ends.append(max(end, ends[-1]))
+    if offsets:
         ends[-1] = len(text)
     data = [text[start:end].encode() for start, end in pairwise(ends)]
     row = 0
