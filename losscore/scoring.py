@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from losscore.columns import COLUMNS
 from losscore.errors import Cancelled, ModelError, TextError
 from losscore.objectives import cayley, deft, digit_entropy, ranktuner
-from losscore.sheet import COLUMNS, Sheet
+from losscore.sheet import Sheet
 from losscore.stats import Statistics, stream
 from losscore.text import Encoding, Window, plan_windows
 from losscore.text.display import show_bytes
@@ -124,7 +125,7 @@ def _sheet(model: Model, encoding: Encoding, statistics: Statistics, method: dic
     predicted = np.arange(length - len(statistics), length)
     vocabulary = model.encoder.vocabulary
     columns: dict[str, Any] = {
-        name: np.full(length, np.nan) for name, kind in COLUMNS.items() if kind in ("int", "float")
+        name: np.full(length, np.nan) for name, column in COLUMNS.items() if column.kind in ("int", "float")
     }
     columns |= {
         "position": np.arange(length),

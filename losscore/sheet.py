@@ -12,40 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from losscore.columns import COLUMNS, Column
 from losscore.errors import LosscoreError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS: dict[str, str] = {
-    "position": "int",
-    "id": "int",
-    "token": "text",
-    "bytes": "text",
-    "start": "int",
-    "end": "int",
-    "is_target": "bool",
-    "log_p": "float",
-    "p": "float",
-    "entropy": "float",
-    "rank": "int",
-    "expected_rank": "float",
-    "concentration": "float",
-    "ranktuner_indicator": "float",
-    "ranktuner_scale": "float",
-    "ranktuner_scale_from_bounds": "float",
-    "deft_alpha": "float",
-    "deft_gate": "float",
-    "cayley_alpha": "float",
-    "cayley_gate": "float",
-    "digit": "int",
-    "place": "int",
-    "place_weight": "float",
-    "p_given_digit": "float",
-    "digit_entropy": "float",
-    "del_criterion": "float",
-    "del_penalty": "float",
-}
 FORMATS = ("json", "csv", "parquet", "html")
 _CSV_HEAD = "# losscore "
 
@@ -86,7 +58,7 @@ class Summary:
 class Sheet:
     """One scored text.
 
-    columns: name -> one entry per token, named as in COLUMNS. Numbers are float64 with NaN where a value is
+    columns: name -> one entry per token, named as in `losscore.columns`. Numbers are float64 with NaN where a value is
     undefined; every export turns that into null (never 0, NaN or Infinity).
     text: prompt and response joined. provenance: how the sheet was made, JSON-ready.
     special: which tokens are control tokens. cut_characters: first token -> (characters, number of tokens) where one
@@ -145,7 +117,7 @@ class Sheet:
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary per token, with None where a value is undefined."""
-        plain = {name: _plain(values, COLUMNS.get(name, "float")) for name, values in self.columns.items()}
+        plain = {name: _plain(values, _kind(name)) for name, values in self.columns.items()}
         return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
 
     def to_frame(self) -> pd.DataFrame:
@@ -155,7 +127,7 @@ class Sheet:
         types: dict[str, Any] = {"int": "Int64", "float": "Float64", "bool": "bool", "text": "object"}
         frame = pd.DataFrame(
             {
-                name: pd.array(_plain(values, COLUMNS.get(name, "float")), dtype=types[COLUMNS.get(name, "float")])
+                name: pd.array(_plain(values, _kind(name)), dtype=types[_kind(name)])
                 for name, values in self.columns.items()
             }
         )
@@ -194,7 +166,7 @@ class Sheet:
         import pyarrow.parquet as pq
 
         types = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "text": pa.string()}
-        kinds = {name: types[COLUMNS.get(name, "float")] for name in self.columns}
+        kinds = {name: types[_kind(name)] for name in self.columns}
         schema = pa.schema(kinds.items(), metadata={"losscore": json.dumps(dict(self.provenance), allow_nan=False)})
         out = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(self.rows(), schema=schema), out)
@@ -222,6 +194,11 @@ class Sheet:
         """Write the sheet as the suffix says: .json, .csv, .parquet or .html."""
         path = Path(path)
         path.write_bytes(self.export(path.suffix.removeprefix(".").lower()))
+
+
+def _kind(name: str) -> str:
+    """A column of an objective that was asked for besides holds numbers."""
+    return COLUMNS.get(name, Column("float", "")).kind
 
 
 def _finite(value: float) -> float | None:

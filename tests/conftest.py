@@ -32,7 +32,7 @@ def reference_cases(name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def mini() -> Any:
-    from tiny import mini_model
+    from tests.tiny import mini_model
 
     return mini_model()
 

@@ -4,11 +4,11 @@ import math
 from typing import Any
 
 import pytest
-from tiny.table import sheet_of
 
 import losscore
 from losscore.reading import Reading, place_name, read_row
 from losscore.sheet import Sheet
+from tests.tiny.table import sheet_of
 
 
 def row(**values: float) -> Sheet:

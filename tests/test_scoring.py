@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny import Oracle, gpt2_like, llama2_like, mini_model, smol_like
-from tiny.by_hand import rank_columns, sheet_by_hand
 
 import losscore
+from losscore.columns import COLUMNS
 from losscore.errors import Cancelled, LosscoreError, ModelError, TextError
-from losscore.sheet import COLUMNS, Sheet
+from losscore.sheet import Sheet
+from tests.tiny import Oracle, gpt2_like, llama2_like, mini_model, smol_like
+from tests.tiny.by_hand import rank_columns, sheet_by_hand
 
 TEXT = "Eight pens cost 8 * 12.5 = 100.0 euros, v3.11.2 in 2024. 😀 한국어 e\u0301 7"
-VALUES = [name for name, kind in COLUMNS.items() if kind != "text"][4:]
+VALUES = [name for name, column in COLUMNS.items() if column.kind != "text"][4:]
 # One token a character, and every id once.
 DISTINCT = "AzBycxdweVFuGTHSIRJqkpKoLn"
 

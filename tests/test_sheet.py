@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from tiny.table import PROVENANCE, sheet_of
 
 import losscore
+from losscore.columns import COLUMNS
 from losscore.errors import LosscoreError
-from losscore.sheet import COLUMNS, FORMATS, Sheet
+from losscore.sheet import FORMATS, Sheet
+from tests.tiny.table import PROVENANCE, sheet_of
 
 # What spreadsheets, table readers and browsers trip over.
 HOSTILE = (
@@ -25,7 +26,7 @@ HOSTILE = (
     "=1+1", "+", "-", "@", "</script><img src=x onerror=alert(1)>", "<!--", "]]>", "&amp;", "$x$",
     "한국어", "😀", "⟨F0 9F⟩", "\u2028",
 )  # fmt: skip
-VALUES = [name for name, kind in COLUMNS.items() if kind != "text"]
+VALUES = [name for name, column in COLUMNS.items() if column.kind != "text"]
 
 
 @pytest.fixture
@@ -95,13 +96,13 @@ def test_parquet_reads_back_equal(hostile: Sheet) -> None:
     assert table.to_pylist() == hostile.rows()
     assert strictly(table.schema.metadata[b"losscore"].decode()) == dict(PROVENANCE)
     kinds = {"int": "int64", "float": "double", "bool": "bool", "text": "string"}
-    assert {field.name: str(field.type) for field in table.schema} == {n: kinds[k] for n, k in COLUMNS.items()}
+    assert {field.name: str(field.type) for field in table.schema} == {n: kinds[c.kind] for n, c in COLUMNS.items()}
 
 
 def test_the_frame_has_nullable_numbers_and_the_provenance(hostile: Sheet) -> None:
     frame = hostile.to_frame()
     kinds = {"int": "Int64", "float": "Float64", "bool": "bool"}
-    for name, kind in COLUMNS.items():
+    for name, (kind, _) in COLUMNS.items():
         if kind != "text":
             assert str(frame[name].dtype) == kinds[kind], name
     assert frame["token"].tolist() == list(HOSTILE)
@@ -290,4 +291,6 @@ def test_columns_and_values_have_one_kind_each(mini: Any) -> None:
     sheet = losscore.score(mini, "8 cost 12.5")
     for name in VALUES:
         assert len(sheet.columns[name]) == len(sheet), name
-        assert np.asarray(sheet.columns[name]).dtype.kind in {"int": "if", "float": "f", "bool": "b"}[COLUMNS[name]]
+        assert (
+            np.asarray(sheet.columns[name]).dtype.kind in {"int": "if", "float": "f", "bool": "b"}[COLUMNS[name].kind]
+        )

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny.table import sheet_of
 
 import losscore
 from losscore.figures import digits_figure, top_tokens_figure
 from losscore.figures.distribution import OTHER, REST, TARGET
 from losscore.sheet import Sheet
+from tests.tiny.table import sheet_of
 
 P = [0.4, 0.2, 0.1, 0.1]
 

@@ -5,12 +5,12 @@ import math
 from typing import Any
 
 import pytest
-from tiny import Oracle
-from tiny.table import sheet_of
 
 import losscore
 from losscore.lanes import strip_payload
 from losscore.sheet import Sheet
+from tests.tiny import Oracle
+from tests.tiny.table import sheet_of
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import REFERENCE
 from hypothesis import given
 from hypothesis import strategies as st
 
 from losscore.objectives import digit_entropy
 from losscore.text import digit_places
+from tests.conftest import REFERENCE
 
 TABLE = json.loads((REFERENCE / "digit_losses.json").read_text("utf-8"))
 DIGITS = [(case, digit) for case in TABLE["cases"] for digit in case["digits"]]

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import reference_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
 from losscore.objectives import ranktuner
+from tests.conftest import reference_cases
 
 CASES = reference_cases("token_statistics")
 ranks = st.floats(1, 1e6)

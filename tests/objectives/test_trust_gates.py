@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import reference_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
 from losscore.objectives import cayley, deft
+from tests.conftest import reference_cases
 
 STATISTICS = {case["name"]: case["stats"] for case in reference_cases("token_statistics")}
 CASES = reference_cases("objectives")

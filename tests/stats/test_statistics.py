@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import reference_cases
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from losscore.objectives import ranktuner
 from losscore.stats import Statistics, measure
+from tests.conftest import reference_cases
 
 CASES = reference_cases("token_statistics")
 FIELDS = ("log_p", "entropy", "expected_rank", "concentration")

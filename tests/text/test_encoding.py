@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tiny import KINDS, characters, gpt2_like, llama2_like, smol_like, wordpiece_like
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from losscore.errors import TextError
 from losscore.text import TextEncoder
 from losscore.text.encoding import Encoding, mend_surrogates
+from tests.tiny import KINDS, characters, gpt2_like, llama2_like, smol_like, wordpiece_like
 
 TRICKY = (
     "a😀b",

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from losscore.models import Model
 from losscore.text import TextEncoder
-from tiny.vocabularies import smol_like
+from tests.tiny.vocabularies import smol_like
 
 
 def mini_model(tokenizer: Any = None, *, context: int = 64, seed: int = 0, padding: int = 0) -> Model:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from losscore.sheet import COLUMNS, Sheet
+from losscore.columns import COLUMNS
+from losscore.sheet import Sheet
 
 
 def sheet_of(tokens: Sequence[str], **columns: Sequence[float | None]) -> Sheet:
@@ -36,7 +37,7 @@ def sheet_of(tokens: Sequence[str], **columns: Sequence[float | None]) -> Sheet:
 
 PROVENANCE: Mapping[str, Any] = {
     "losscore": "0.1.0",
-    "model": 'a "quoted" model, with </script> & a comma\\',
+    "model": 'a "quoted" model, with </script><img src=x onerror=alert(1)> & a comma\\',
     "vocabulary": 1000,
     "bos": "none, the tokenizer's own setting",
     "window": 64,

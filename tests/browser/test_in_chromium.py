@@ -25,6 +25,13 @@ def type_text(page: Page, text: str) -> None:
     box = page.get_by_label("Text: edit it")
     box.fill(text)
     box.press("Control+Enter")
+    first = text[:1]
+    expect(page.locator('.losscore-strip [data-lane="p"] [data-i="0"]', has_text=first).first).to_be_visible(
+        timeout=WAIT
+    )
+    # Streamlit keeps the strip of the text before until its run is over.
+    expect(page.locator(".losscore-strip")).to_have_count(1, timeout=WAIT)
+    settled(page)
 
 
 def token(page: Page, index: int, lane: str = "p"):
@@ -44,8 +51,6 @@ def test_open_type_select_switch_to_dark_and_download(server, page):
     assert [panes.nth(i).get_attribute("data-lane") for i in range(panes.count())] == LANES
 
     type_text(page, "My cat weighs 4.25 kg.")
-    expect(token(page, 0)).to_contain_text("My", timeout=WAIT)
-    settled(page)
     for lane in LANES:
         assert "cat" in page.locator(f'.losscore-strip [data-lane="{lane}"]').inner_text()
 
@@ -148,8 +153,6 @@ def test_hostile_text_stays_text_and_no_request_leaves_this_machine(server, page
     page.on("request", lambda request: asked.append(request.url))
     ready(page, server)
     type_text(page, HOSTILE)
-    expect(token(page, 0)).to_contain_text("<", timeout=WAIT)
-    settled(page)
     for index in (1, 5, 12):
         token(page, index).click()
         expect(page.locator(".st-key-token-panel")).to_contain_text(f"Token {index + 1} of", timeout=WAIT)
