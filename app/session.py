@@ -77,7 +77,7 @@ def _model(name: str) -> Model:
 
 def model(name: str) -> Model:
     """The shared model of that name; loaded once, never changed."""
-    with st.spinner("Loading the model …"):
+    with st.spinner("Loading the model … (the first time it is unpacked, some 20 seconds)"):
         return _model(name)
 
 

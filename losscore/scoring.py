@@ -61,7 +61,10 @@ def score(
     windows = plan_windows(len(encoding) - encoding.prefix, room, stride)
     try:
         statistics = _measure(model, encoding, windows, chunk, progress, stop)
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except (RuntimeError, MemoryError) as error:
+        # On the CPU torch reports a failed allocation as a plain RuntimeError.
+        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
+            raise
         raise ModelError(
             f"{len(encoding)} tokens do not fit into the memory of {model.device}: score a shorter text, "
             "or give a smaller window."

@@ -14,6 +14,7 @@ import numpy as np
 
 from losscore.columns import COLUMNS, Column
 from losscore.errors import LosscoreError
+from losscore.storage import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,8 +90,13 @@ class Sheet:
         return number if math.isfinite(number) else None
 
     def row_at(self, character: int) -> int:
-        """The token that holds a character of `text`; the first one where it is split over several."""
+        """The token that holds a character of `text`; the first one where it is split over several.
+
+        Raises IndexError for a character that no token holds.
+        """
         inside = (np.asarray(self.columns["start"]) <= character) & (character < np.asarray(self.columns["end"]))
+        if not inside.any():
+            raise IndexError(f"no token holds character {character}")
         return int(inside.argmax())
 
     @cached_property
@@ -191,9 +197,8 @@ class Sheet:
         return data if isinstance(data, bytes) else str(data).encode("utf-8")
 
     def save(self, path: str | Path) -> None:
-        """Write the sheet as the suffix says: .json, .csv, .parquet or .html."""
-        path = Path(path)
-        path.write_bytes(self.export(path.suffix.removeprefix(".").lower()))
+        """Write the sheet as the suffix says: .json, .csv, .parquet or .html; whole or not at all."""
+        write_whole(path, self.export(Path(path).suffix.removeprefix(".").lower()))
 
 
 def _kind(name: str) -> str:

@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerFast
 
 import losscore
 import losscore.models
-from losscore import cli
+from losscore import cli, terminal
 from losscore.errors import ModelError
 from losscore.lanes import strip_payload
 from losscore.models import Offer
@@ -270,7 +270,7 @@ def test_an_empty_text_has_no_table(run: Run) -> None:
 
 def painted(toy: Toy) -> str:
     console = Console(force_terminal=True, color_system="truecolor", width=80, file=io.StringIO())
-    cli._print(*cli._report(losscore.score(toy, SENTENCE), False), console=console)  # type: ignore[arg-type]
+    terminal.print_parts(*terminal.report(losscore.score(toy, SENTENCE), False), console=console)  # type: ignore[arg-type]
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -288,14 +288,14 @@ def luminance(triplet: tuple[int, int, int]) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("terminal", ["15;0", "0;15"])
-@pytest.mark.parametrize("hue", sorted(cli._HUES))
-def test_shaded_numbers_are_readable(monkeypatch: pytest.MonkeyPatch, terminal: str, hue: str) -> None:
-    monkeypatch.setenv("COLORFGBG", terminal)
-    assert cli._shade(hue, 0.0) == ""
+@pytest.mark.parametrize("colours", ["15;0", "0;15"])
+@pytest.mark.parametrize("hue", sorted(terminal._HUES))
+def test_shaded_numbers_are_readable(monkeypatch: pytest.MonkeyPatch, colours: str, hue: str) -> None:
+    monkeypatch.setenv("COLORFGBG", colours)
+    assert terminal._shade(hue, 0.0) == ""
     backs = set()
     for percent in range(5, 101, 5):
-        style: Any = cli._shade(hue, percent / 100)
+        style: Any = terminal._shade(hue, percent / 100)
         pair = sorted(luminance(tuple(colour.triplet)) for colour in (style.color, style.bgcolor))
         assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5
         backs.add(style.bgcolor.triplet)
@@ -305,7 +305,7 @@ def test_shaded_numbers_are_readable(monkeypatch: pytest.MonkeyPatch, terminal: 
 def test_every_lane_has_a_colour() -> None:
     from losscore.lanes import LANES
 
-    assert {hue for lane in LANES for hue in (lane.hue, lane.low_hue) if hue} <= cli._HUES.keys()
+    assert {hue for lane in LANES for hue in (lane.hue, lane.low_hue) if hue} <= terminal._HUES.keys()
 
 
 # What TEXT stands for
@@ -389,12 +389,12 @@ class Terminal(io.StringIO):
 
 def test_progress_shows_on_a_terminal_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("score", "abc").err == ""
-    terminal = Terminal()
+    screen = Terminal()
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with cli._progress() as show:
+    monkeypatch.setattr(sys, "stderr", screen)
+    with terminal.progress_bar() as show:
         show("half way", 0.5)
-    assert "half way" in terminal.getvalue()
+    assert "half way" in screen.getvalue()
 
 
 # models and app

@@ -389,3 +389,21 @@ def test_scoring_changes_nothing_of_the_model(mini: Any) -> None:
     assert all(torch.equal(one, other) for one, other in zip(before, mini.network.parameters(), strict=True))
     assert not any(parameter.grad is not None for parameter in mini.network.parameters())
     assert not mini.network.training
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), ModelError),
+        (MemoryError(), ModelError),
+        (RuntimeError("shapes cannot be multiplied"), RuntimeError),
+    ],
+)
+def test_too_little_memory_is_one_sentence_and_other_faults_stay_themselves(error, expected) -> None:
+    class Full(Oracle):
+        def blocks(self, ids, *, first=0, piece=1024):
+            raise error
+
+    with pytest.raises(expected) as caught:
+        losscore.score(Full("some text"), "some text")
+    assert ("memory" in str(caught.value)) == (expected is ModelError)

@@ -294,3 +294,10 @@ def test_columns_and_values_have_one_kind_each(mini: Any) -> None:
         assert (
             np.asarray(sheet.columns[name]).dtype.kind in {"int": "if", "float": "f", "bool": "b"}[COLUMNS[name].kind]
         )
+
+
+def test_the_row_of_a_character_is_the_first_token_that_holds_it() -> None:
+    sheet = sheet_of(["a", "bc", "d"], start=[0, 1, 3], end=[1, 3, 4])
+    assert [sheet.row_at(at) for at in range(4)] == [0, 1, 1, 2]
+    with pytest.raises(IndexError):
+        sheet.row_at(4)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from losscore.columns import COLUMNS
+
 if TYPE_CHECKING:
     from losscore.sheet import Sheet
 
@@ -21,7 +23,8 @@ _DOWNLOADS = {
 def table(sheet: Sheet) -> None:
     """The table, sortable by any column, and one button for each export."""
     st.subheader("All columns", anchor=False)
-    st.dataframe(sheet.to_frame(), hide_index=True, key="table")
+    meanings = {name: st.column_config.Column(help=column.meaning) for name, column in COLUMNS.items()}
+    st.dataframe(sheet.to_frame(), hide_index=True, key="table", column_config=meanings)
     with st.container(horizontal=True):
         for suffix, (label, mime) in _DOWNLOADS.items():
             st.download_button(

@@ -55,7 +55,8 @@ def find(name: str | None, *, download: bool, progress: Progress) -> Source:
         folder = fetch(name, progress)
     if folder is None:
         raise ModelError(
-            f"“{name}” is not on this machine: fetch it first with `hf download {name}`, or name another model."
+            f"“{name}” is not on this machine: fetch it first with `hf download {name}` (on the command line "
+            "--download does so), or name another model."
         )
     return Source("cache", name, folder)
 

@@ -91,6 +91,13 @@ def test_fills_are_whole_numbers_between_the_ends(mini: Any) -> None:
         assert [fill is None for fill in part["fill"]] == [value is None for value in part["value"]]
 
 
+def test_a_value_beyond_an_end_stops_there() -> None:
+    beyond = sheet_of(["a", "b", "c"], entropy=[None, 1.02 * math.log(1000), -0.1], rank=[None, 2000, 1])
+    payload = strip_payload(beyond)
+    assert lane(payload, "entropy")["fill"] == [None, 100, 0]
+    assert lane(payload, "rank")["fill"] == [None, 100, 0]
+
+
 def test_a_certain_model_fills_the_ends() -> None:
     payload = strip_payload(losscore.score(Oracle("ABCDE"), "ABCDE"))
     assert lane(payload, "p")["fill"] == [None, 100, 100, 100, 100]
