@@ -405,5 +405,5 @@ def test_too_little_memory_is_one_sentence_and_other_faults_stay_themselves(erro
             raise error
 
     with pytest.raises(expected) as caught:
-        losscore.score(Full("some text"), "some text")
+        losscore.score(Full("abc"), "abc")
     assert ("memory" in str(caught.value)) == (expected is ModelError)
