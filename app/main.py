@@ -13,4 +13,8 @@ if _ROOT not in sys.path:
 st.set_page_config(page_title="losscore", page_icon="🔎", layout="wide")
 # Streamlit leaves a sixth of a laptop's screen blank above the first line.
 st.html("<style>.stMainBlockContainer { padding-top: 3.5rem; }</style>")
-st.navigation([st.Page("views/tokens.py", title="Tokens", default=True)], position="top").run()
+pages = [
+    st.Page("views/tokens.py", title="Tokens", default=True),
+    st.Page("views/objectives.py", title="Objectives"),
+]
+st.navigation(pages, position="top").run()

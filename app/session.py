@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections import OrderedDict
@@ -108,6 +109,46 @@ def sheet(request: Request) -> Sheet:
             bar.empty()
 
     return sheets().get(request, compute)
+
+
+def remember(request: Request) -> None:
+    """Keep `request` as the text that the other pages look at too."""
+    st.session_state.request = request
+
+
+def remembered() -> Request:
+    """The text looked at last; the first example before anything was."""
+    if "request" in st.session_state:
+        kept: Request = st.session_state.request
+        return kept
+    first = next(iter(examples().values()))
+    return Request(model_names()[0], first["text"], first.get("prompt"), "auto", False)
+
+
+def signature(request: Request) -> str:
+    """A short name for `request`, for keys."""
+    return hashlib.sha256(repr(request).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def select(request: Request, row: int) -> None:
+    """Keep the selected token of a text, for all pages."""
+    st.session_state.selected = {signature(request): row}
+
+
+def selected(request: Request, default: int) -> int:
+    """The token of `request` that was selected last, on whatever page."""
+    return int(st.session_state.get("selected", {}).get(signature(request), default))
+
+
+def start_row(page: str, key: str, row: int) -> int:
+    """The row a strip starts with: `row` as it was when the strip `key` first stood on this visit of `page`.
+
+    It must not change with every click, or the browser would be sent the whole strip again.
+    """
+    visit = st.session_state.get("visit")
+    if visit is None or visit["page"] != page:
+        st.session_state.visit = visit = {"page": page, "rows": {}}
+    return int(visit["rows"].setdefault(key, row))
 
 
 @st.cache_data(show_spinner=False)

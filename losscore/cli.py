@@ -1,19 +1,35 @@
-"""The command line: losscore score | models | app. What needs torch imports it when run, so that --help is quick."""
+"""The command line: losscore score | noise-check | models | app. Imports torch only when run: --help is quick."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from collections.abc import Iterable
 from io import StringIO, TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from losscore.errors import LosscoreError, TextError
 from losscore.storage import write_whole
-from losscore.terminal import complain, console_for, plain_table, print_parts, progress_bar, report, say, styled
+from losscore.terminal import (
+    complain,
+    console_for,
+    noise_parts,
+    plain_table,
+    print_parts,
+    progress_bar,
+    report,
+    say,
+    styled,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from losscore.objectives import Objective
 
 Format = Literal["table", "json", "csv", "parquet", "html"]
 _BY_SUFFIX: dict[str, Format] = {
@@ -26,6 +42,7 @@ _BY_SUFFIX: dict[str, Format] = {
 }
 # A single word that ends so was meant as a file, also where there is none.
 _TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".tex", ".log", ".json", ".jsonl", ".csv", ".html"})
+_CHECKED = ("nll", "linear", "dft", "eaft", "deft", "cayley", "ranktuner", "ranktuner:base=p")
 _ADDRESS = "127.0.0.1"
 
 app = typer.Typer(
@@ -119,12 +136,56 @@ def score(
         )
     if kind != "table":
         _write(sheet.export(kind), output)
-    elif output is None:
-        print_parts(*report(sheet, bits))
     else:
-        plain = StringIO()
-        print_parts(*report(sheet, bits), console=console_for(file=plain, width=100))
-        _write(plain.getvalue().encode(), output)
+        _print_or_write(report(sheet, bits), output)
+
+
+@app.command("noise-check")
+def check_noise(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help='JSONL: "prompt" and "response", or "text", a line. The 36 shipped answers without one.'),
+    ] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"As deft or ranktuner:base=p; give it once for each. Without it: {', '.join(_CHECKED)}.",
+            show_default=False,
+        ),
+    ] = None,
+    rate: Annotated[float, typer.Option(min=0, max=1, help="Share of the gaps between words that get a word.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Which words, and where.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only that many answers.", show_default=False)] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A name, folder or GGUF file. The embedded model where none is named.")
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the named model where it is missing.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="What to compute in.")] = "float32",
+    format_: Annotated[
+        Literal["table", "json", "csv"] | None,
+        typer.Option("--format", "-f", help="A table, or what --output's suffix says.", show_default=False),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+) -> None:
+    """Put random words into worked answers: how much of each objective's emphasis falls on them? Low is good."""
+    kind = _choose_format(format_, output)
+    if kind not in ("table", "json", "csv"):
+        raise LosscoreError("The noise check is written as a table (.txt), JSON or CSV: end the file's name in one.")
+    with progress_bar() as show:
+        show("starting", None)
+        from losscore import models, noise
+
+        examples = (noise.worked_answers() if file is None else noise.read_examples(file))[:limit]
+        chosen = [_objective(name) for name in objective or _CHECKED]
+        loaded = models.load(model, device=device, dtype=dtype, download=download, progress=show)
+        found = noise.noise_check(
+            loaded, examples, chosen, rate=rate, seed=seed, progress=lambda share: show("checking", share)
+        )
+    if kind == "table":
+        _print_or_write(noise_parts(found), output)
+    else:
+        _write((found.to_json() if kind == "json" else found.to_csv()).encode(), output)
 
 
 @app.command("models")
@@ -223,6 +284,30 @@ def _prepare_embedded() -> None:
         models.prepare_embedded(show)
 
 
+def _objective(text: str) -> Objective:
+    """The objective that `name` or `name:parameter=value,...` stands for."""
+    from losscore.objectives import find
+
+    name, _, settings = text.partition(":")
+    chosen = find(name)
+    values: dict[str, Any] = {}
+    for setting in filter(None, settings.split(",")):
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise LosscoreError(f"{setting!r} in {text!r} sets nothing: write {name}:parameter=value.")
+        parameter = chosen.parameters.get(key)
+        if parameter is None or parameter.choices:
+            values[key] = value
+        elif isinstance(parameter.default, bool):
+            values[key] = {"true": True, "false": False}.get(value, value)
+        else:
+            try:
+                values[key] = float(value)
+            except ValueError:
+                raise LosscoreError(f"{key} must be a number, not {value!r}.") from None
+    return chosen.with_parameters(**values)
+
+
 # Text in, bytes out
 
 
@@ -265,6 +350,16 @@ def _choose_format(format_: Format | None, output: Path | None) -> Format:
             f"The name {output.name} does not say which format: end it in {', '.join(_BY_SUFFIX)}, or add --format."
         )
     return format_ or _BY_SUFFIX[output.suffix.lower()]
+
+
+def _print_or_write(parts: Iterable[RenderableType], output: Path | None) -> None:
+    """On the terminal, or as plain text into a file."""
+    if output is None:
+        print_parts(*parts)
+        return
+    plain = StringIO()
+    print_parts(*parts, console=console_for(file=plain, width=100))
+    _write(plain.getvalue().encode(), output)
 
 
 def _write(data: bytes, output: Path | None) -> None:

@@ -152,3 +152,16 @@ def _percent(share: float) -> str:
 
 def _s(count: int) -> str:
     return "" if count == 1 else "s"
+
+
+def verdict(weight: float) -> str:
+    """How hard a weight pushes, next to cross-entropy's 1."""
+    if math.isnan(weight):
+        return "nothing to push"
+    if weight < 0.1:
+        return "lets it go"
+    if weight < 0.9:
+        return "pushes less"
+    if weight <= 1.1:
+        return "pushes as cross-entropy does"
+    return "pushes more"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,12 @@ import torch
 
 from losscore.columns import COLUMNS
 from losscore.errors import Cancelled, ModelError, TextError
-from losscore.objectives import cayley, deft, digit_entropy, ranktuner
+from losscore.objectives.cayley import alpha as cayley_alpha
+from losscore.objectives.deft import alpha as deft_alpha
+from losscore.objectives.deft import gate as trust_gate
+from losscore.objectives.digit_entropy import criterion, digit_entropy, p_given_digit, penalty, place_weight
+from losscore.objectives.ranktuner import indicator, scale, scale_from_bounds
+from losscore.running import outputs
 from losscore.sheet import Sheet
 from losscore.stats import Statistics, stream
 from losscore.text import Encoding, Window, plan_windows
@@ -77,6 +82,7 @@ def score(
             "bos_policy": bos,
             "special_tokens_parsed": parse_special,
             "prompt_characters": min(len(encoding.text), len(mend_surrogates(prompt or "")[0])),
+            "prefix_tokens": encoding.prefix,
             "window": encoding.prefix + room,
             "stride": stride,
             "windows": len(windows),
@@ -93,18 +99,8 @@ def _measure(
     progress: Callable[[float], None] | None,
     stop: Callable[[], bool] | None,
 ) -> Statistics:
-    """Statistics of every row that has a prediction: row t is predicted by the output at t - 1."""
-    prefix = list(encoding.ids[: encoding.prefix])
-    body = list(encoding.ids[encoding.prefix :])
-    targets = torch.tensor(encoding.ids[max(1, len(prefix)) :], dtype=torch.long)
-
-    def outputs() -> Iterator[torch.Tensor]:
-        for window in windows:
-            read = [*prefix, *body[window.start : window.stop]]
-            first = len(prefix) + window.first - window.start - 1
-            if len(read) > 1:
-                for _, block in model.blocks(read[:-1], first=max(first, 0)):
-                    yield block
+    """Statistics of every row that has a prediction."""
+    targets = torch.tensor(encoding.ids[max(1, encoding.prefix) :], dtype=torch.long)
 
     def tick(done: int) -> None:
         if stop and stop():
@@ -113,7 +109,7 @@ def _measure(
             progress(done / len(targets))
 
     return stream(
-        outputs(),
+        outputs(model, encoding.ids, encoding.prefix, windows),
         model.head,
         targets,
         model.encoder.vocabulary.digit_ids or (),
@@ -148,6 +144,7 @@ def _sheet(model: Model, encoding: Encoding, statistics: Statistics, method: dic
     for row, place in digits:
         columns["digit"][row], columns["place"][row] = place
     scored = [(row, place) for row, place in digits if row >= predicted.min(initial=length)]
+    digit_logits: dict[int, tuple[float, ...]] = {}
     p_digits: dict[int, tuple[float, ...]] = {}
     if scored:
         rows = np.array([row for row, _ in scored])
@@ -155,6 +152,7 @@ def _sheet(model: Model, encoding: Encoding, statistics: Statistics, method: dic
         digit_columns, distribution = _digit_columns(logits, torch.tensor([place for _, place in scored]))
         for name, column in digit_columns.items():
             columns[name][rows] = column.numpy()
+        digit_logits = dict(zip(rows.tolist(), map(tuple, logits.tolist()), strict=True))
         p_digits = dict(zip(rows.tolist(), map(tuple, distribution.tolist()), strict=True))
     ordered = {name: columns[name] for name in COLUMNS}
 
@@ -172,6 +170,7 @@ def _sheet(model: Model, encoding: Encoding, statistics: Statistics, method: dic
         top_tokens=((),) * blank + tuple(tuple(shown[i] for i in row) for row in statistics.top_ids.tolist()),
         top_ids=np.vstack([np.full((blank, width), -1), statistics.top_ids.numpy()]),
         top_log_p=np.vstack([np.full((blank, width), np.nan), statistics.top_log_p.numpy()]),
+        digit_logits=digit_logits,
         p_digits=p_digits,
     )
 
@@ -179,8 +178,8 @@ def _sheet(model: Model, encoding: Encoding, statistics: Statistics, method: dic
 def _token_columns(statistics: Statistics) -> dict[str, torch.Tensor]:
     log_p, entropy = statistics.log_p, statistics.entropy
     rank = torch.where(statistics.rank > 0, statistics.rank.double(), torch.nan)
-    alpha = deft.alpha(statistics.concentration)
-    cayley_alpha = cayley.alpha(log_p)
+    deft_focus = deft_alpha(statistics.concentration)
+    cayley_focus = cayley_alpha(log_p)
     return {
         "log_p": log_p,
         "p": log_p.exp(),
@@ -188,13 +187,13 @@ def _token_columns(statistics: Statistics) -> dict[str, torch.Tensor]:
         "rank": rank,
         "expected_rank": statistics.expected_rank,
         "concentration": statistics.concentration,
-        "ranktuner_indicator": ranktuner.indicator(rank, statistics.expected_rank),
-        "ranktuner_scale": ranktuner.scale(rank, statistics.expected_rank),
-        "ranktuner_scale_from_bounds": ranktuner.scale_from_bounds(log_p, entropy, rank),
-        "deft_alpha": alpha,
-        "deft_gate": deft.gate(log_p, alpha),
-        "cayley_alpha": cayley_alpha,
-        "cayley_gate": deft.gate(log_p, cayley_alpha),
+        "ranktuner_indicator": indicator(rank, statistics.expected_rank),
+        "ranktuner_scale": scale(rank, statistics.expected_rank),
+        "ranktuner_scale_from_bounds": scale_from_bounds(log_p, entropy, rank),
+        "deft_alpha": deft_focus,
+        "deft_gate": trust_gate(log_p, deft_focus),
+        "cayley_alpha": cayley_focus,
+        "cayley_gate": trust_gate(log_p, cayley_focus),
     }
 
 
@@ -203,13 +202,13 @@ def _digit_columns(
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     digits, places = digits_and_places.unbind(-1)
     one_hot = torch.nn.functional.one_hot(digits, 10).double()
-    distribution = digit_entropy.p_given_digit(logits)
+    distribution = p_given_digit(logits)
     columns = {
-        "place_weight": digit_entropy.place_weight(places.double()),
+        "place_weight": place_weight(places.double()),
         "p_given_digit": (distribution * one_hot).sum(-1),
-        "digit_entropy": digit_entropy.digit_entropy(logits),
-        "del_criterion": digit_entropy.criterion(logits, one_hot),
-        "del_penalty": digit_entropy.penalty(logits, one_hot, places.double(), alpha=DEL_ALPHA),
+        "digit_entropy": digit_entropy(logits),
+        "del_criterion": criterion(logits, one_hot),
+        "del_penalty": penalty(logits, one_hot, places.double(), alpha=DEL_ALPHA),
     }
     return columns, distribution
 

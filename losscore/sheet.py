@@ -64,7 +64,8 @@ class Sheet:
     text: prompt and response joined. provenance: how the sheet was made, JSON-ready.
     special: which tokens are control tokens. cut_characters: first token -> (characters, number of tokens) where one
     character is split over tokens. top_tokens, top_log_p: the most probable tokens at each row, best first, shown as
-    text (empty where there is no prediction). p_digits: distribution over the ten digits at the digit rows, by row.
+    text (empty where there is no prediction). digit_logits, p_digits: logits of the ten digits and the distribution
+    among them at the digit rows, by row.
     """
 
     text: str
@@ -75,6 +76,7 @@ class Sheet:
     top_tokens: tuple[tuple[str, ...], ...] = ()
     top_ids: np.ndarray[Any, Any] | None = None
     top_log_p: np.ndarray[Any, Any] | None = None
+    digit_logits: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     p_digits: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:

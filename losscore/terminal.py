@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from losscore.noise import NoiseReport
     from losscore.sheet import Sheet
 
 # Okabe and Ito's palette, told apart by most colour-blind people.
@@ -67,6 +68,42 @@ def report(sheet: Sheet, bits: bool) -> Iterator[RenderableType]:
     yield styled(" · ".join(parts))
     for note in made["notes"]:
         yield styled(f"Note: {note}")
+
+
+def noise_parts(found: NoiseReport) -> Iterator[RenderableType]:
+    """The table of a noise check, how to read it, and what the paper reports."""
+    from losscore.noise import PAPER, PAPER_SOURCE
+
+    made = found.provenance
+    table = plain_table("objective", "kind")
+    for title in ("precision", "recall", "answers hit"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in found.rows:
+        table.add_row(
+            styled(row.objective), styled(row.kind), *map(_share, (row.precision, row.recall, row.sequences_hit))
+        )
+    yield table
+    top = f"{made['top']:.0%}"
+    yield styled(
+        f"Of the {top} of all tokens with the largest weights, precision is the share that is noise; recall is the "
+        f"share of all noise that lies among them, and an answer is hit when any of its noise does. Low is good: the "
+        f"emphasis keeps away from noise. Weighing all tokens alike gives {found.base_rate:.1%} and {top}."
+    )
+    yield styled(
+        f"{found.noise_tokens:,} of {found.tokens:,} tokens are noise · {made['answers']} answers · "
+        f"rate {made['rate']:g}, seed {made['seed']} · {made['model']} ({made['revision']}), {made['dtype']}",
+        "bold",
+    )
+    reported = "; ".join(
+        f"{row.method} {row.precision:.2%}, {row.recall:.2%}, {row.sequences_hit:.0%}" for row in PAPER
+    )
+    yield styled(f"The paper reports {reported}. {PAPER_SOURCE}", "dim")
+    for note in made["notes"]:
+        yield styled(f"Note: {note}")
+
+
+def _share(value: float | None) -> Text:
+    return styled("–", "dim") if value is None else styled(f"{value:.1%}")
 
 
 def _in_prompt(sheet: Sheet, row: int) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from losscore.columns import COLUMNS
 from losscore.lanes import LANES
+from losscore.objectives import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -33,6 +34,16 @@ def columns() -> str:
     """The table of columns."""
     rows = ["| column | meaning |", "|---|---|"]
     rows += [f"| `{name}` | {column.meaning} |" for name, column in COLUMNS.items()]
+    return "\n".join(rows)
+
+
+def objectives() -> str:
+    """The table of objectives."""
+    rows = ["| name | | kind | idea | loss | arXiv |", "|---|---|---|---|---|---|"]
+    rows += [
+        f"| `{one.name}` | {one.title} | {one.kind} | {one.idea} | ${one.formula}$ | {one.paper or '–'} |"
+        for one in CATALOGUE.values()
+    ]
     return "\n".join(rows)
 
 
@@ -63,7 +74,7 @@ def _summary(path: Path) -> str:
     return docstring.split("\n")[0].rstrip(".")
 
 
-PARTS = {"lanes": lanes, "columns": columns, "tree": tree}
+PARTS = {"lanes": lanes, "columns": columns, "objectives": objectives, "tree": tree}
 
 
 def rendered(text: str) -> str:

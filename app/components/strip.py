@@ -25,12 +25,18 @@ def strip(sheet: Sheet, signature: str, *, view: str, bits: bool, first: int) ->
 
     signature: changes whenever the sheet does, so that a selection never outlives its text.
     """
+    return mount(_payload(sheet, signature, view, bits), f"strip-{signature}", first)
+
+
+def mount(payload: dict[str, Any], key: str, first: int) -> int:
+    """Draw any payload of the strip and return the selected index."""
     result = _strip(
-        key=f"strip-{signature}",
+        key=key,
         # The start selection never changes with a click, so the browser's copy of this message stays good.
-        data=_payload(sheet, signature, view, bits) | {"selected": first},
+        data=payload | {"selected": first},
         default={"selected": first},
         on_selected_change=lambda: None,
     )
     selected = result.get("selected", first)
-    return int(selected) if isinstance(selected, int | float) and 0 <= int(selected) < len(sheet) else first
+    known = isinstance(selected, int | float) and 0 <= int(selected) < len(payload["tokens"])
+    return int(selected) if known else first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,15 +36,16 @@ def page() -> None:
     except LosscoreError as error:
         st.error(plain(str(error)))
         return
+    session.remember(request)
     _notices(sheet, request)
     if not len(sheet):
         return
-    lanes(sheet, _signature(request), example)
+    lanes(sheet, request, example)
     table(sheet)
 
 
 @st.fragment
-def lanes(sheet: Sheet, signature: str, example: str) -> None:
+def lanes(sheet: Sheet, request: session.Request, example: str) -> None:
     """Strip and token panel; a click reruns only this."""
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     with left:
@@ -69,8 +69,11 @@ def lanes(sheet: Sheet, signature: str, example: str) -> None:
             default="nats",
             bind="query-params",
         )
-    selected = strip(sheet, signature, view=view, bits=units == "bits", first=_first(sheet, example))
-    token_panel(sheet, selected)
+    signature = session.signature(request)
+    first = session.start_row("tokens", signature, session.selected(request, _first(sheet, example)))
+    row = strip(sheet, signature, view=view, bits=units == "bits", first=first)
+    session.select(request, row)
+    token_panel(sheet, row)
 
 
 def _first(sheet: Sheet, example: str) -> int:
@@ -103,10 +106,6 @@ def _wants_all(request: session.Request) -> bool:
 
 def _want_all(request: session.Request) -> None:
     st.session_state.score_all = request
-
-
-def _signature(request: session.Request) -> str:
-    return hashlib.sha256(repr(request).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 _SUMMARY_HELP = (

@@ -35,15 +35,19 @@ def strip_payload(
     return {
         "tokens": tokens,
         "glyphs": {str(row): list(cut) for row, cut in sheet.cut_characters.items()},
-        "kinds": "".join(map(_kind, sheet.special, sheet.columns["is_target"], sheet.columns["log_p"])),
+        "kinds": token_kinds(sheet),
         "breaks": [row for row, token in enumerate(tokens) if "⏎" in token],
         "view": view,
         "lanes": [_lane(lane, sheet, bits) for lane in lanes],
     }
 
 
+def token_kinds(sheet: Table) -> str:
+    """One letter per token: s special, x without a prediction, t target, p prompt."""
+    return "".join(map(_kind, sheet.special, sheet.columns["is_target"], sheet.columns["log_p"]))
+
+
 def _kind(special: bool, is_target: bool, log_p: float) -> str:
-    """s special, x without a prediction, t target, p prompt."""
     if special:
         return "s"
     if math.isnan(log_p):

@@ -12,15 +12,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Tokens = Float[Tensor, " tokens"]
+from losscore.objectives.objective import objective
+from losscore.objectives.tokens import Tokens
+from losscore.objectives.tsallis import deformed_log
+
+Values = Float[Tensor, " tokens"]
 
 
-def alpha(concentration: Tokens) -> Tokens:
+def alpha(concentration: Values) -> Values:
     """a = sum_v p_v^2, in (0, 1]."""
     return concentration
 
 
-def gate(log_p: Tokens, focus: Tokens) -> Tokens:
+def gate(log_p: Values, focus: Values) -> Values:
     """p^a = -dL/d log p, in [0, 1]: 1 for p = 1 or a = 0.
 
     >>> gate(torch.log(torch.tensor([0.25])), torch.tensor([0.5]))
@@ -28,3 +32,15 @@ def gate(log_p: Tokens, focus: Tokens) -> Tokens:
     """
     # 0 * log 0 is NaN, and Cayley's a goes to 0 with p.
     return torch.where(focus == 0, 1.0, torch.exp(focus * log_p))
+
+
+@objective(
+    title="DEFT",
+    idea="Trusts the gradient where the model is undecided; a sure model lets go of what it doubts.",
+    formula=r"(1 - p^a) / a,\quad a = \textstyle\sum_v p_v^2",
+    kind="gate",
+    paper="2602.11424",
+)
+def deft(tokens: Tokens) -> Values:
+    """L = (1 - p^a) / a with a = sum_v p_v^2 constant; gate p^a."""
+    return deformed_log(tokens.log_p, alpha(tokens.concentration))

@@ -181,3 +181,35 @@ def test_the_html_export_draws_by_itself_without_a_network(server, page, tmp_pat
         assert errors == []
     finally:
         context.close()
+
+
+def test_a_selection_follows_to_the_objectives_page_and_back(server, page):
+    ready(page, f"{server}/?example=Words+that+could+be+another+word")
+    panel = page.locator(".st-key-token-panel")
+    expect(panel).to_contain_text("·essentially", timeout=WAIT)
+    page.get_by_role("link", name="Objectives").click()
+    verdicts = page.locator(".st-key-verdicts")
+    expect(verdicts).to_contain_text("·essentially", timeout=WAIT)
+    settled(page)
+    for words in ("lets it go", "pushes less", "pushes as cross-entropy does"):
+        expect(verdicts).to_contain_text(words)
+    page.locator('.losscore-strip [data-i="2"]').first.click()
+    expect(verdicts).to_contain_text("Token 3 of", timeout=WAIT)
+    settled(page)
+    page.get_by_role("link", name="Tokens").click()
+    expect(panel).to_contain_text("Token 3 of", timeout=WAIT)
+    settled(page)
+    for lane in LANES:
+        expect(token(page, 2, lane)).to_have_attribute("aria-selected", "true")
+
+
+@pytest.mark.parametrize("section", ["Weights", "Landscape", "Gates", "Gradient", "Noise+check"])
+def test_the_objectives_page_fits_a_phone_and_raises_no_error(server, page, section):
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(f"{server}/objectives?section={section}")
+    expect(page.get_by_text("How to read it.").or_(page.get_by_text("Low is good")).first).to_be_visible(timeout=WAIT)
+    settled(page)
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    assert errors == []

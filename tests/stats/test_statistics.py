@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from losscore.objectives import ranktuner
+from losscore.objectives.ranktuner import entropy_bound
 from losscore.stats import Statistics, measure
 from tests.conftest import reference_cases
 
@@ -202,11 +202,11 @@ def test_bounds_that_hold_for_every_distribution(row: np.ndarray, data: Any) -> 
 def test_masseys_bound_holds_from_two_bits_on(row: np.ndarray) -> None:
     found = one((row / 10).tolist())
     if float(found.entropy) >= 2 * math.log(2):
-        bound = float(ranktuner.entropy_bound(found.entropy))
+        bound = float(entropy_bound(found.entropy))
         assert float(found.expected_rank) >= bound - 1e-9
 
 
 def test_the_bound_is_attained_by_the_geometric_distribution_at_two_bits() -> None:
     found = one([-k * math.log(2) for k in range(200)])
     assert float(found.entropy) == pytest.approx(2 * math.log(2), rel=1e-9)
-    assert float(ranktuner.entropy_bound(found.entropy)) == pytest.approx(float(found.expected_rank), rel=1e-9)
+    assert float(entropy_bound(found.entropy)) == pytest.approx(float(found.expected_rank), rel=1e-9)

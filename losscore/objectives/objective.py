@@ -1,0 +1,260 @@
+"""An objective: a per-token loss, what it says of itself, and how losses combine."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from losscore.errors import LosscoreError
+from losscore.objectives.tokens import Tokens
+
+Kind = Literal["baseline", "probability-dominant", "entropy-dominant", "calibrated", "gate", "digits", "own formula"]
+
+
+class Between(NamedTuple):
+    """The range of a number and what it means, as an annotation of a keyword-only argument."""
+
+    low: float
+    high: float
+    meaning: str
+
+
+class OneOf(NamedTuple):
+    """What a choice means, as an annotation of a keyword-only argument with a Literal type."""
+
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One hyperparameter: a number with a range, a choice, or a switch."""
+
+    name: str
+    default: float | str | bool
+    meaning: str
+    low: float = 0.0
+    high: float = 1.0
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: Any) -> float | str | bool:
+        """`value` as it will be used. Raises LosscoreError, saying the range or the choices."""
+        if self.choices:
+            if value not in self.choices:
+                raise LosscoreError(f"{self.name} must be one of {', '.join(map(repr, self.choices))}, not {value!r}.")
+            return str(value)
+        if isinstance(self.default, bool):
+            if not isinstance(value, bool):
+                raise LosscoreError(f"{self.name} must be true or false, not {value!r}.")
+            return value
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+        if not self.low <= number <= self.high:
+            raise LosscoreError(f"{self.name} must lie between {self.low:g} and {self.high:g}, not {value!r}.")
+        return number
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A loss for each token, or (`over` "digits") for each digit target; `values` are its hyperparameters."""
+
+    function: Callable[..., Tensor]
+    over: Literal["tokens", "digits"]
+    whole: bool
+    parameters: Mapping[str, Parameter]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, tokens: Tokens) -> Tensor:
+        return self.function(tokens, **self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """A loss for each target token: a weighted sum of terms, each averaged over the tokens it concerns.
+
+    Call it with logits and labels as a drop-in loss; `per_token` takes `Tokens`. Objectives add up and take factors:
+    `nll + 0.3 * ntl_was`.
+    """
+
+    name: str
+    title: str
+    idea: str
+    formula: str
+    kind: Kind
+    paper: str
+    terms: tuple[tuple[float, Term], ...]
+    differs: str = ""
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The hyperparameters of all terms by name; one that several terms have carries its term's number (`tau_2`)."""
+        return {name: replace(self._term(at).parameters[own], name=name) for name, (at, own) in self._settings.items()}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Every hyperparameter as it is set."""
+        return {
+            name: self._term(at).values.get(own, self._term(at).parameters[own].default)
+            for name, (at, own) in self._settings.items()
+        }
+
+    @property
+    def _settings(self) -> dict[str, tuple[int, str]]:
+        """Which term each hyperparameter belongs to, and its name there."""
+        owners = Counter(own for _, term in self.terms for own in term.parameters)
+        return {
+            own if owners[own] == 1 else f"{own}_{at + 1}": (at, own)
+            for at, (_, term) in enumerate(self.terms)
+            for own in term.parameters
+        }
+
+    def _term(self, at: int) -> Term:
+        return self.terms[at][1]
+
+    @property
+    def needs_digits(self) -> bool:
+        """Whether it reads the ten digit logits."""
+        return any(term.over == "digits" for _, term in self.terms)
+
+    @property
+    def needs_distribution(self) -> bool:
+        """Whether it looks at the whole distribution and so takes the slower path."""
+        return any(term.whole for _, term in self.terms)
+
+    def with_parameters(self, **values: Any) -> Objective:
+        """The same objective with other hyperparameters.
+
+        Raises LosscoreError for an unknown name or a value out of range.
+        """
+        known = self.parameters
+        terms = list(self.terms)
+        for name, value in values.items():
+            if name not in known:
+                raise LosscoreError(f"{self.title} has no parameter {name!r}; it has: {', '.join(known) or 'none'}.")
+            at, own = self._settings[name]
+            factor, term = terms[at]
+            terms[at] = factor, replace(term, values={**term.values, own: known[name].check(value)})
+        return replace(self, terms=tuple(terms))
+
+    def per_token(self, tokens: Tokens) -> Float[Tensor, " tokens"]:
+        """L_t for each of the T tokens, their mean being the objective.
+
+        A term over N digits stands at its digits with the factor T / N (or `tokens.digits.share`), so that it enters
+        the mean over the T tokens as its own mean over the N digits; without digits it adds nothing, and the result
+        still hangs on `log_p`.
+        """
+        total = 0 * tokens.log_p
+        for factor, term in self.terms:
+            if term.over == "tokens":
+                total = total + factor * term(tokens)
+            elif tokens.digits is None:
+                raise LosscoreError(f"{self.title} needs to know the digits: give digit_ids and places.")
+            elif len(tokens.digits.rows):
+                share = len(tokens) / len(tokens.digits.rows) if tokens.digits.share is None else tokens.digits.share
+                total = total.index_add(0, tokens.digits.rows, (factor * share * term(tokens)).to(total.dtype))
+        return total
+
+    def __call__(
+        self,
+        logits: Float[Tensor, "batch time vocab"],
+        labels: Int[Tensor, "batch time"],
+        *,
+        reduction: Literal["none", "mean", "sum"] = "mean",
+        count: int | float | Tensor | None = None,
+        digit_count: int | float | Tensor | None = None,
+        ignore_index: int = -100,
+        shift: bool = True,
+        digit_ids: Sequence[int] | None = None,
+        places: Float[Tensor, "batch time"] | None = None,
+        embedding: Float[Tensor, "vocab width"] | None = None,
+        **parameters: Any,
+    ) -> Tensor:
+        """The objective as a loss on logits and labels; see `losscore.objectives.drop_in.loss`."""
+        from losscore.objectives.drop_in import loss
+
+        return loss(
+            self.with_parameters(**parameters),
+            logits,
+            labels,
+            reduction=reduction,
+            count=count,
+            digit_count=digit_count,
+            ignore_index=ignore_index,
+            shift=shift,
+            digit_ids=digit_ids,
+            places=places,
+            embedding=embedding,
+        )
+
+    def __add__(self, other: Objective) -> Objective:
+        if not isinstance(other, Objective):
+            return NotImplemented
+        return replace(
+            self,
+            name=f"{self.name}+{other.name}",
+            title=f"{self.title} + {other.title}",
+            idea=f"{self.idea} Plus: {other.idea}",
+            formula=f"{self.formula} + {other.formula}",
+            kind=other.kind if self.kind == "baseline" else self.kind,
+            paper=", ".join(dict.fromkeys(filter(None, (self.paper, other.paper)))),
+            terms=self.terms + other.terms,
+            differs=" ".join(filter(None, (self.differs, other.differs))),
+        )
+
+    def __mul__(self, factor: int | float) -> Objective:
+        if not isinstance(factor, int | float):
+            return NotImplemented
+        several = len(self.terms) > 1
+        return replace(
+            self,
+            name=f"{factor:g}*({self.name})" if several else f"{factor:g}*{self.name}",
+            title=f"{factor:g} · ({self.title})" if several else f"{factor:g} · {self.title}",
+            formula=rf"{factor:g}\,({self.formula})",
+            terms=tuple((factor * own, term) for own, term in self.terms),
+        )
+
+    __rmul__ = __mul__
+
+
+def objective(
+    *,
+    title: str,
+    idea: str,
+    formula: str,
+    kind: Kind,
+    paper: str = "",
+    over: Literal["tokens", "digits"] = "tokens",
+    whole: bool = False,
+    differs: str = "",
+) -> Callable[[Callable[..., Tensor]], Objective]:
+    """Turn a function of `Tokens` into an `Objective` of the function's name.
+
+    The function's keyword-only arguments, annotated with `Between` or `OneOf`, become its hyperparameters.
+    """
+
+    def build(function: Callable[..., Tensor]) -> Objective:
+        term = Term(function, over, whole, _parameters(function))
+        return Objective(function.__name__, title, idea, formula, kind, paper, ((1.0, term),), differs)
+
+    return build
+
+
+def _parameters(function: Callable[..., Tensor]) -> dict[str, Parameter]:
+    hints = get_type_hints(function, include_extras=True)
+    found = {}
+    for name, argument in inspect.signature(function).parameters.items():
+        if argument.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        type_, note = get_args(hints[name])
+        if isinstance(note, Between):
+            found[name] = Parameter(name, argument.default, note.meaning, note.low, note.high)
+        else:
+            choices = get_args(type_) if get_origin(type_) is Literal else ()
+            found[name] = Parameter(name, argument.default, note.meaning, choices=choices)
+    return found
