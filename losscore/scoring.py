@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import torch
 
 from losscore.columns import COLUMNS
 from losscore.errors import Cancelled, ModelError, TextError
+from losscore.objectives import Objective, find
 from losscore.objectives.cayley import alpha as cayley_alpha
 from losscore.objectives.deft import alpha as deft_alpha
 from losscore.objectives.deft import gate as trust_gate
@@ -22,6 +24,7 @@ from losscore.stats import Statistics, stream
 from losscore.text import Encoding, Window, plan_windows
 from losscore.text.display import show_bytes
 from losscore.text.encoding import mend_surrogates
+from losscore.weighing import weigh
 
 if TYPE_CHECKING:
     from losscore.models import Model
@@ -39,6 +42,7 @@ def score(
     window: int | None = None,
     stride: int | None = None,
     limit: int | None = None,
+    objectives: Sequence[Objective | str] = (),
     chunk: int | None = None,
     progress: Callable[[float], None] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -50,6 +54,7 @@ def score(
     parse_special: read typed control tokens such as `<|endoftext|>` as control tokens instead of as text.
     window, stride: how a text longer than the model's context is cut (default: the context, half of it).
     limit: score only that many tokens from the start; the sheet says how many are left out.
+    objectives: further objectives, or their names; each adds a column `weight_<name>`, see `losscore.weighing.weigh`.
     chunk: rows of logits held at one time; never changes a value beyond rounding.
     progress(share): called as the work goes on. stop(): return True to end with Cancelled.
     Raises LosscoreError with one plain sentence.
@@ -74,7 +79,7 @@ def score(
             f"{len(encoding)} tokens do not fit into the memory of {model.device}: score a shorter text, "
             "or give a smaller window."
         ) from error
-    return _sheet(
+    sheet = _sheet(
         model,
         encoding,
         statistics,
@@ -89,6 +94,16 @@ def score(
             "tokens_left_out": left_out,
         },
     )
+    return _with_weights(sheet, [find(one) if isinstance(one, str) else one for one in objectives], model)
+
+
+def _with_weights(sheet: Sheet, objectives: Sequence[Objective], model: Model) -> Sheet:
+    """The sheet with one more column for each of `objectives`, and their settings in its provenance."""
+    if not objectives:
+        return sheet
+    weights = {f"weight_{one.name}": weigh(sheet, one, model) for one in objectives}
+    settings = dict(sheet.provenance["objectives"]) | {f"weight_{one.name}": one.values for one in objectives}
+    return replace(sheet, columns={**sheet.columns, **weights}, provenance={**sheet.provenance, "objectives": settings})
 
 
 def _measure(

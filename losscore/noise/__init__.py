@@ -1,9 +1,9 @@
 """The noise check: random words put into worked answers, and how much of each objective's emphasis falls on them.
 
 An objective that weighs tokens should keep its emphasis away from noise, so low figures are good. Low is easy for an
-objective that trusts the model and so keeps away from every surprise (p, p^a): the check says where the emphasis
-doesn't go, not where it should. And a weight is only relative to cross-entropy's push, which an improbable token
-gets in full: weighing all tokens alike (NLL) still moves the noise most.
+objective that trusts the model and so keeps away from every surprise (linear, DFT, DEFT): the check says where the
+emphasis doesn't go, not where it should. And a weight is only relative to cross-entropy's push, which an improbable
+token gets in full: weighing all tokens alike (NLL) still moves the noise most.
 
     from losscore import noise, objectives
     report = noise.noise_check(model, noise.worked_answers(), [objectives.nll, objectives.deft])

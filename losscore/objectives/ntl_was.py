@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from losscore.errors import LosscoreError
-from losscore.objectives.objective import objective
+from losscore.objectives.objective import OneOf, objective
 from losscore.objectives.tokens import Tokens
 
 
@@ -18,11 +20,22 @@ from losscore.objectives.tokens import Tokens
     kind="digits",
     paper="2411.02083",
     over="digits",
-    differs="A term beside cross-entropy, as nll + 0.3 * ntl_was; published code can add a term outside the number "
-    "tokens, which is not part of this.",
+    differs="A term beside cross-entropy, as nll + 0.3 * ntl_was. The published package also lifts the loss where the "
+    "model expects no digit at all: `outside`.",
 )
-def ntl_was(tokens: Tokens) -> Float[Tensor, " digits"]:
-    """L = sum_d phat_d |d - digit| over the ten digits."""
+def ntl_was(
+    tokens: Tokens,
+    *,
+    outside: Annotated[bool, OneOf("With the package's extra term for mass outside the digits.")] = False,
+) -> Float[Tensor, " digits"]:
+    """L = sum_d phat_d |d - digit| over the ten digits; with `outside`, m L + 1.01 * 9 (1 - m), m the digits' mass."""
     if tokens.digits is None:
         raise LosscoreError("NTL-WAS needs to know the digits.")
-    return (torch.softmax(tokens.digits.logits, -1) * tokens.digits.distance).sum(-1)
+    digits = tokens.digits
+    loss = (torch.softmax(digits.logits, -1) * digits.distance).sum(-1)
+    if not outside:
+        return loss
+    # log m = log sum_d exp(z_d) - log Z, and the target's own logit and log p give log Z.
+    own = digits.logits.gather(-1, digits.digit[:, None]).squeeze(-1)
+    mass = torch.exp(digits.logits.logsumexp(-1) - own + tokens.log_p[digits.rows].to(own.dtype))
+    return mass * loss + 1.01 * 9 * (1 - mass)

@@ -23,6 +23,7 @@ from tests.objectives.family import batch, flat, tokens_of
 FUNCTIONS = {"log": math.log, "log2": math.log2, "exp": math.exp, "sqrt": math.sqrt}
 LOGITS, TARGET, _, _ = flat(batch(1))
 TOKENS = tokens_of(LOGITS, TARGET)
+LONG = ["-" * 299 + "p", "(" * 149 + "p" + ")" * 149, "p" + "+p" * 149, "p" + "**p" * 99, "not " * 70 + "p"]
 
 
 def plain(text: str) -> list[float]:

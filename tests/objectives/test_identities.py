@@ -92,6 +92,15 @@ def test_the_gate_keeps_its_digits(a: float) -> None:
     torch.testing.assert_close(-gradient.double(), torch.exp(a * log_p.double()), rtol=3e-6, atol=0)
 
 
+@pytest.mark.parametrize("a", [0.0, 0.5, 2.0])
+def test_the_largest_logarithm_of_a_float32(a: float) -> None:
+    live = torch.tensor([-3e38]).requires_grad_()
+    loss = deformed_log(live, torch.tensor([a]))
+    (gradient,) = torch.autograd.grad(loss.sum(), live)
+    assert loss.tolist() == pytest.approx([1 / a if a else 3e38])
+    assert gradient.tolist() == [-1.0 if a == 0 else 0.0]
+
+
 def test_a_focus_too_small_for_its_digits_in_float32() -> None:
     # Cayley's a = p / 4 is subnormal here.
     log_p = torch.tensor([-95.0, -100.0, -110.0])
