@@ -115,6 +115,13 @@ def score(
         typer.Option("--format", "-f", help="A table, or what --output's suffix says.", show_default=False),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="As dft or ranktuner:base=p: adds a column weight_… to JSON, CSV and Parquet. Give it once for each.",
+            show_default=False,
+        ),
+    ] = None,
     bits: Annotated[bool, typer.Option("--bits", help="Entropy in bits, not nats, in the table.")] = False,
 ) -> None:
     """Score every token of TEXT: probability, entropy, rank, RankTuner scale, DEFT gate, DEL penalty."""
@@ -132,6 +139,7 @@ def score(
             prompt,
             bos=bos,
             parse_special=special,
+            objectives=[_objective(name) for name in objective or ()],
             progress=lambda share: show("scoring", share),
         )
     if kind != "table":

@@ -54,7 +54,7 @@ def score(
     parse_special: read typed control tokens such as `<|endoftext|>` as control tokens instead of as text.
     window, stride: how a text longer than the model's context is cut (default: the context, half of it).
     limit: score only that many tokens from the start; the sheet says how many are left out.
-    objectives: further objectives, or their names; each adds a column `weight_<name>`, see `losscore.weighing.weigh`.
+    objectives: further objectives, or their names; each adds a column `weight_<label>`, see `losscore.weighing.weigh`.
     chunk: rows of logits held at one time; never changes a value beyond rounding.
     progress(share): called as the work goes on. stop(): return True to end with Cancelled.
     Raises LosscoreError with one plain sentence.
@@ -101,8 +101,8 @@ def _with_weights(sheet: Sheet, objectives: Sequence[Objective], model: Model) -
     """The sheet with one more column for each of `objectives`, and their settings in its provenance."""
     if not objectives:
         return sheet
-    weights = {f"weight_{one.name}": weigh(sheet, one, model) for one in objectives}
-    settings = dict(sheet.provenance["objectives"]) | {f"weight_{one.name}": one.values for one in objectives}
+    weights = {f"weight_{one.label}": weigh(sheet, one, model) for one in objectives}
+    settings = dict(sheet.provenance["objectives"]) | {f"weight_{one.label}": one.values for one in objectives}
     return replace(sheet, columns={**sheet.columns, **weights}, provenance={**sheet.provenance, "objectives": settings})
 
 

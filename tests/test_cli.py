@@ -590,3 +590,11 @@ def test_a_pipe_closed_early_is_no_trouble(format_: str) -> None:
         running.stdout.close()
         assert running.stderr.read() == b""
         assert running.wait(60) in (0, 1)
+
+
+def test_further_objectives_become_columns_of_an_export(run: Run, toy: Toy) -> None:
+    done = run("score", SENTENCE, "--format", "json", "--objective", "dft", "--objective", "tsallis:a=1")
+    row = read_json(done.out)["tokens"][3]
+    assert row["weight_dft"] == pytest.approx(row["p"])
+    assert row["weight_tsallis:a=1"] == pytest.approx(row["p"])
+    assert run("score", SENTENCE, "--objective", "dtf").code == 1

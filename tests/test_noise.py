@@ -24,7 +24,6 @@ from losscore.noise import (
     NoiseReport,
     check,
     inject,
-    label,
     measure_noise,
     noise_check,
     noise_tokens,
@@ -197,7 +196,7 @@ def test_equal_weights_give_the_base_rate(report: NoiseReport) -> None:
 
 def test_the_rows_say_which_objective_they_are_of(report: NoiseReport) -> None:
     assert [row.objective for row in report.rows] == ["nll", "deft", "ranktuner:base=p,exponent=0.5"]
-    assert label(objectives.nll + 0.3 * objectives.ntl_was).startswith("nll+")
+    assert (objectives.nll + 0.3 * objectives.ntl_was).label.startswith("nll+")
 
 
 def weigh_words(sheet: Sheet, *_: Any, **__: Any) -> Any:

@@ -415,12 +415,12 @@ def test_further_objectives_add_a_column_each_and_their_settings(mini: Any) -> N
 
     plain = losscore.score(mini, "Pens cost 12.5")
     sheet = losscore.score(mini, "Pens cost 12.5", objectives=["dft", objectives.tsallis.with_parameters(a=0.25)])
-    assert list(sheet.columns) == [*COLUMNS, "weight_dft", "weight_tsallis"]
+    assert list(sheet.columns) == [*COLUMNS, "weight_dft", "weight_tsallis:a=0.25"]
     assert np.allclose(sheet.columns["weight_dft"], weigh(plain, objectives.dft), equal_nan=True)
-    assert sheet.provenance["objectives"]["weight_tsallis"] == {"a": 0.25}
+    assert sheet.provenance["objectives"]["weight_tsallis:a=0.25"] == {"a": 0.25}
     tokens = json.loads(sheet.to_json(), parse_constant=pytest.fail)["tokens"]
     assert tokens[0]["weight_dft"] is None
     assert tokens[2]["weight_dft"] == pytest.approx(tokens[2]["p"])
-    assert "weight_tsallis" in sheet.to_frame()
+    assert "weight_tsallis:a=0.25" in sheet.to_frame()
     with pytest.raises(LosscoreError, match="no objective 'dtf'"):
         losscore.score(mini, "abc", objectives=["dtf"])

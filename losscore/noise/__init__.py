@@ -13,7 +13,7 @@ The diagnosis is that of RankTuner's authors (arXiv 2602.01745); `PAPER` holds w
 """
 
 from losscore.noise.answers import Example, parse_examples, read_examples, worked_answers
-from losscore.noise.check import label, measure_noise, noise_check
+from losscore.noise.check import measure_noise, noise_check
 from losscore.noise.injection import Noisy, inject, noise_tokens
 from losscore.noise.report import PAPER, PAPER_SOURCE, NoiseReport, NoiseRow
 
@@ -25,7 +25,6 @@ __all__ = [
     "NoiseRow",
     "Noisy",
     "inject",
-    "label",
     "measure_noise",
     "noise_check",
     "noise_tokens",

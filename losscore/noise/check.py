@@ -122,21 +122,11 @@ def noise_check(
     )
 
 
-def label(objective: Objective) -> str:
-    """Its name with the hyperparameters that are not at their default, as `ranktuner:base=p`."""
-    changed = [
-        f"{name}={value:g}" if isinstance(value, float) else f"{name}={str(value).lower()}"
-        for name, value in objective.values.items()
-        if value != objective.parameters[name].default
-    ]
-    return f"{objective.name}:{','.join(changed)}" if changed else objective.name
-
-
 def _row(objective: Objective, weights: Numbers, noise: Mask, sequence: Numbers, top: float) -> NoiseRow:
     known = ~np.isnan(weights)
     figures = measure_noise(weights[known], noise[known], sequence[known], top)
     precision, recall, hit = (None if math.isnan(figure) else figure for figure in figures)
-    return NoiseRow(label(objective), objective.title, objective.kind, int(known.sum()), precision, recall, hit)
+    return NoiseRow(objective.label, objective.title, objective.kind, int(known.sum()), precision, recall, hit)
 
 
 def _part(progress: Callable[[float], None], done: int, of: int) -> Callable[[float], None]:

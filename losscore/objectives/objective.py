@@ -118,6 +118,16 @@ class Objective:
         return self.terms[at][1]
 
     @property
+    def label(self) -> str:
+        """The name with the hyperparameters that are not at their default, as `ranktuner:base=p`."""
+        changed = [
+            f"{name}={value:g}" if isinstance(value, float) else f"{name}={str(value).lower()}"
+            for name, value in self.values.items()
+            if value != self.parameters[name].default
+        ]
+        return f"{self.name}:{','.join(changed)}" if changed else self.name
+
+    @property
     def needs_digits(self) -> bool:
         """Whether it reads the ten digit logits."""
         return any(term.over == "digits" for _, term in self.terms)

@@ -118,9 +118,17 @@ def test_wide_logits_exist_a_chunk_at_a_time(name: str, chunks: int, monkeypatch
     one = replace(one, embedding=one.embedding.repeat(40, 1))
     chunk = logits.numel() // chunks
     monkeypatch.setattr(drop_in, "_CHUNK_ELEMENTS", chunk)
-    with Sizes(logits) as sizes:
+    saved: list[int] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor.numel() if tensor.itemsize > 2 else 0)
+        return tensor
+
+    with Sizes(logits) as sizes, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         replace(one, logits=logits).loss(FAMILY[name]).backward()
     assert 0 < sizes.largest <= chunk
+    # Nor do the chunks wait for the backward pass.
+    assert sum(saved) < chunk
     # The gradient itself; neither a copy of the logits nor a padded gradient for each chunk.
     assert len(sizes.copies) == 1
 
