@@ -36,6 +36,17 @@ def pick_objectives() -> list[Objective]:
     return chosen + _own_formula()
 
 
+def about_objectives(objectives: list[Objective]) -> None:
+    """Idea, formula, source and where published code differs, for each of `objectives`."""
+    with st.expander("About these objectives"):
+        for objective in objectives:
+            source = f"arXiv {objective.paper}" if objective.paper else ""
+            st.markdown(f"**{objective.title}** ({objective.kind}) {source}  \n{objective.idea}")
+            st.latex(objective.formula)
+            if objective.differs:
+                st.caption(plain(objective.differs))
+
+
 def _controls(objective: Objective) -> dict[str, Any]:
     st.markdown(f"**{objective.title}**")
     return {name: _control(objective, parameter) for name, parameter in objective.parameters.items()}

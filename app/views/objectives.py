@@ -9,7 +9,7 @@ import streamlit as st
 from app import session
 from app.components import objective_sections as sections
 from app.components.noise_section import noise_section
-from app.components.objective_picker import pick_objectives
+from app.components.objective_picker import about_objectives, pick_objectives
 from app.components.plain import plain
 from losscore.errors import LosscoreError
 from losscore.weighing import weights_table
@@ -41,11 +41,13 @@ def page() -> None:
         )
         if section == "Noise check":
             noise_section(request, objectives)
+            about_objectives(objectives)
             return
         if not sheet.summary.scored:
             st.info("Nothing is scored in this text: it needs at least two tokens, or a start token (BOS).", icon="✏️")
             return
         _on_text(section, sheet, request, objectives)
+        about_objectives(objectives)
     except LosscoreError as error:
         st.error(plain(str(error)))
 

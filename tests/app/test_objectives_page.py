@@ -66,6 +66,13 @@ def test_every_section_has_a_picture_how_to_read_it_and_its_numbers(section):
     assert page.get("download_button")
 
 
+def test_every_chosen_objective_says_its_source_and_where_published_code_differs():
+    page = opened()
+    assert "arXiv 2602.01745" in words(page)
+    assert any("3.0 instead of ln 20" in caption.value.replace("\\", "") for caption in page.caption)
+    assert len(page.get("latex")) == 7
+
+
 def test_own_formula_stands_beside_the_others_and_a_wrong_one_gets_a_sentence():
     page = opened()
     page.text_input(key="formula").set_value("p**0.5").run()
