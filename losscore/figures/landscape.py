@@ -86,7 +86,8 @@ def ranks_figure(
         )  # fmt: skip
     figure.add_vline(x=float(np.median(expected[rows])), line={"dash": "dot", "width": 1, "color": "#7F7F7F"})
     figure.add_hline(y=float(np.median(rank[rows])), line={"dash": "dot", "width": 1, "color": "#7F7F7F"})
-    return figure.update_xaxes(type="log").update_yaxes(type="log")
+    # Room under rank 1 for the name of the region there.
+    return figure.update_xaxes(type="log").update_yaxes(type="log", range=[-0.5, np.log10(top) + 0.2])
 
 
 def _points(

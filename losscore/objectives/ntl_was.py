@@ -32,10 +32,11 @@ def ntl_was(
     if tokens.digits is None:
         raise LosscoreError("NTL-WAS needs to know the digits.")
     digits = tokens.digits
-    loss = (torch.softmax(digits.logits, -1) * digits.distance).sum(-1)
+    log_phat = torch.log_softmax(digits.logits, -1)
+    loss = (log_phat.exp() * digits.distance).sum(-1)
     if not outside:
         return loss
-    # log m = log sum_d exp(z_d) - log Z, and the target's own logit and log p give log Z.
-    own = digits.logits.gather(-1, digits.digit[:, None]).squeeze(-1)
-    mass = torch.exp(digits.logits.logsumexp(-1) - own + tokens.log_p[digits.rows].to(own.dtype))
+    # p = m phat at the target; at most 1, whatever the rounding.
+    own = log_phat.gather(-1, digits.digit[:, None]).squeeze(-1)
+    mass = torch.exp((tokens.log_p[digits.rows].to(own.dtype) - own).clamp(max=0.0))
     return mass * loss + 1.01 * 9 * (1 - mass)

@@ -34,6 +34,7 @@ FAMILY: dict[str, Objective] = CATALOGUE | {
     "ranktuner_fixed": objectives.ranktuner.with_parameters(exponent=0.5),
     "talr_tau2": objectives.talr.with_parameters(tau=2),
     "overtone_mild": objectives.overtone.with_parameters(lam=0.3, n=2),
+    "ntl_was_outside": objectives.ntl_was.with_parameters(outside=True),
     "formula": from_formula("p**0.3 * (1 - entropy/log(V)) + (rank > 3) / expected_rank"),
     "sum": objectives.nll + 0.3 * objectives.ntl_was,
     "twice": 2 * objectives.deft,
@@ -91,6 +92,7 @@ GATES: dict[str, Callable[[dict[str, float]], float]] = {
     "dist2loss": lambda s: 0.0,
     "ntl_was": lambda s: 0.0,
     "ntl_mse": lambda s: 0.0,
+    "ntl_was_outside": lambda s: s["share"] * s["mass"] * (1.01 * 9 - s["distance"]) if s["share"] else 0.0,
 }
 
 
@@ -175,14 +177,20 @@ def flat(one: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def statistics_by_hand(logits: Tensor, target: Tensor, sequence: Tensor) -> list[dict[str, float]]:
-    """Every name of `GATES`, in plain floats."""
+    """Every name of `GATES`, in plain floats; `share`, T / N, is 0 at what is no digit."""
     rows = []
+    digits = sum(y in DIGIT_IDS for y in target.tolist())
     for z, y in zip(logits.double().tolist(), target.tolist(), strict=True):
         total = math.fsum(math.exp(v) for v in z)
         shares = sorted((math.exp(v) / total for v in z), reverse=True)
         top = [share / math.fsum(shares[:20]) for share in shares[:20]]
+        ten = [math.exp(z[i]) / total for i in DIGIT_IDS]
+        digit = DIGIT_IDS.index(y) if y in DIGIT_IDS else 0
         rows.append(
             {
+                "mass": math.fsum(ten),
+                "distance": math.fsum(q * abs(d - digit) for d, q in enumerate(ten)) / math.fsum(ten),
+                "share": len(target) / digits if y in DIGIT_IDS else 0.0,
                 "p": math.exp(z[y]) / total,
                 "entropy": -math.fsum(share * math.log(share) for share in shares),
                 "rank": float(sum(v >= z[y] for v in z)),
