@@ -45,6 +45,14 @@ _TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".tex", ".log", ".json", ".js
 _CHECKED = ("nll", "linear", "dft", "eaft", "deft", "cayley", "ranktuner", "ranktuner:base=p")
 _ADDRESS = "127.0.0.1"
 
+_Model = Annotated[
+    str | None, typer.Option(help="A name, folder or GGUF file. The embedded model where none is named.")
+]
+_Download = Annotated[bool, typer.Option("--download", help="Fetch the named model where it is missing.")]
+_Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
+_Dtype = Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="What to compute in.")]
+_Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")]
+
 app = typer.Typer(
     name="losscore",
     help="See, token by token, what a fine-tuning objective sees.",
@@ -104,17 +112,15 @@ def score(
     bos: Annotated[
         Literal["auto", "always", "never"], typer.Option(help="Start with BOS: auto is the tokenizer's own setting.")
     ] = "auto",
-    model: Annotated[
-        str | None, typer.Option(help="A name, folder or GGUF file. The embedded model where none is named.")
-    ] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the named model where it is missing.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
-    dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="What to compute in.")] = "float32",
+    model: _Model = None,
+    download: _Download = False,
+    device: _Device = "auto",
+    dtype: _Dtype = "float32",
     format_: Annotated[
         Format | None,
         typer.Option("--format", "-f", help="A table, or what --output's suffix says.", show_default=False),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    output: _Output = None,
     objective: Annotated[
         list[str] | None,
         typer.Option(
@@ -164,17 +170,15 @@ def check_noise(
     rate: Annotated[float, typer.Option(min=0, max=1, help="Share of the gaps between words that get a word.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Which words, and where.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Only that many answers.", show_default=False)] = None,
-    model: Annotated[
-        str | None, typer.Option(help="A name, folder or GGUF file. The embedded model where none is named.")
-    ] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the named model where it is missing.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
-    dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="What to compute in.")] = "float32",
+    model: _Model = None,
+    download: _Download = False,
+    device: _Device = "auto",
+    dtype: _Dtype = "float32",
     format_: Annotated[
         Literal["table", "json", "csv"] | None,
         typer.Option("--format", "-f", help="A table, or what --output's suffix says.", show_default=False),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    output: _Output = None,
 ) -> None:
     """Put random words into worked answers: how much of each objective's emphasis falls on them? Low is good."""
     kind = _choose_format(format_, output)
