@@ -213,6 +213,7 @@ def gates_section(sheet: Sheet, request: session.Request, objectives: list[Objec
     )
 
 
+@st.fragment
 def gradient_section(
     sheet: Sheet, request: session.Request, objectives: list[Objective], table: dict[str, Any]
 ) -> None:
@@ -230,6 +231,15 @@ def gradient_section(
         data=shares,
     )
     st.markdown("#### Token by token")
+    st.markdown(
+        "**How to read it.** Under each token one bar per objective: its share of all that objective's gradient. The "
+        "tooltip gives Σ |dL/dz|, how far the token pushes the logits."
+    )
+    lanes = [
+        WeightLane(o.name, o.title, o.kind, o.idea, norms[o.title], normalise(norms[o.title], "share"), "share")
+        for o in objectives
+    ]
+    _strip(weights_payload(sheet, lanes), None, sheet, request, f"gradient-{_name(objectives, table)}")
     rows = target_rows(sheet)
     per_token = pd.DataFrame(
         {

@@ -73,6 +73,17 @@ def test_every_chosen_objective_says_its_source_and_where_published_code_differs
     assert len(page.get("latex")) == 7
 
 
+def test_the_gradients_shares_stand_under_each_token():
+    page = opened()
+    page.button_group(key="section").set_value("Gradient").run()
+    data = strip_data(page)
+    assert [lane["title"] for lane in data["lanes"]][:2] == ["NLL", "DFT"]
+    nll = [float(value) for value in data["lanes"][0]["value"] if value is not None]
+    # sum_v |dL/dz_v| = 2 (1 - p) for cross-entropy
+    assert all(0 <= value <= 2 for value in nll)
+    assert max(fill for fill in data["lanes"][0]["fill"] if fill is not None) == 100
+
+
 def test_own_formula_stands_beside_the_others_and_a_wrong_one_gets_a_sentence():
     page = opened()
     page.text_input(key="formula").set_value("p**0.5").run()
