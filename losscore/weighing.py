@@ -93,10 +93,10 @@ def weights_table(
     model: Model | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Array]:
-    """`weigh` for several objectives, by their names."""
+    """`weigh` for several objectives, by their labels: one objective with two settings stands in it twice."""
     table: dict[str, Array] = {}
     for done, objective in enumerate(objectives, 1):
-        table[objective.name] = weigh(sheet, objective, model)
+        table[objective.label] = weigh(sheet, objective, model)
         if progress:
             progress(done / len(objectives))
     return table

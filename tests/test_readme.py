@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from tests.readme import README, ROOT, rendered
 
@@ -35,3 +36,20 @@ def test_its_python_lines_run(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "ranktuner_scale" in done.stdout
     assert "<html" in (tmp_path / "pens.html").read_text("utf-8")
+
+
+def test_its_lines_on_objectives_run():
+    code = re.search(r"```python\n(from losscore import objectives\n.*?)```", TEXT, re.S)
+    assert code is not None
+    logits = torch.randn(2, 5, 30, requires_grad=True)
+    names = {
+        "logits": logits,
+        "labels": torch.randint(0, 30, (2, 5)),
+        "digit_ids": range(10),
+        "places": torch.zeros(2, 5),
+        "num_items": 8,
+    }
+    exec(code[1], names)
+    names["loss"].backward()
+    assert logits.grad.isfinite().all()
+    assert names["mine"].title == "My formula"

@@ -104,3 +104,13 @@ def test_the_table_reports_its_progress(mini: Any) -> None:
     table = weights_table(losscore.score(mini, TEXT), [objectives.nll, objectives.deft], progress=shares.append)
     assert list(table) == ["nll", "deft"]
     assert shares == [0.5, 1.0]
+
+
+def test_one_objective_with_two_settings_stands_in_the_table_twice(mini: Any) -> None:
+    sheet = losscore.score(mini, TEXT)
+    both = [objectives.ranktuner, objectives.ranktuner.with_parameters(base="p")]
+    table = weights_table(sheet, both)
+    assert list(table) == ["ranktuner", "ranktuner:base=p"]
+    rows = target_rows(sheet)
+    p = np.asarray(sheet.columns["p"])[rows]
+    assert table["ranktuner:base=p"][rows] == pytest.approx(table["ranktuner"][rows] * p)

@@ -63,8 +63,8 @@ def weights_section(sheet: Sheet, request: session.Request, objectives: list[Obj
             objective.title,
             objective.kind,
             objective.idea,
-            table[objective.name],
-            normalise(table[objective.name], how),
+            table[objective.label],
+            normalise(table[objective.label], how),
             how,
         )
         for objective in objectives
@@ -74,7 +74,7 @@ def weights_section(sheet: Sheet, request: session.Request, objectives: list[Obj
     _verdicts(sheet, row, objectives, table)
     numbers(_weights_frame(sheet, table, spread), "weights")
     if len(objectives) > 1:
-        correlation = rank_correlation({o.title: table[o.name] for o in objectives})
+        correlation = rank_correlation({o.title: table[o.label] for o in objectives})
         st.markdown("#### Do they agree?")
         picture(
             correlation_figure(correlation),
@@ -107,7 +107,7 @@ def _verdicts(sheet: Sheet, row: int, objectives: list[Objective], table: dict[s
             st.markdown(f"#### Token {row + 1} of {len(sheet)}", width="content")
             st.code(sheet.columns["token"][row], language=None, width="content", wrap_lines=True)
         known = {name: sheet.value(name, row) for name in ("p", "entropy", "rank", "expected_rank", "concentration")}
-        if known["p"] is None or np.isnan([table[o.name][row] for o in objectives]).all():
+        if known["p"] is None or np.isnan([table[o.label][row] for o in objectives]).all():
             st.markdown("No objective pushes on this token: it is no target, or nothing predicts it.")
             return
         st.markdown(
@@ -115,8 +115,8 @@ def _verdicts(sheet: Sheet, row: int, objectives: list[Objective], table: dict[s
             f"{known['expected_rank']:,.3g} was expected · concentration {known['concentration']:.3g}"
         )
         lines = ["| objective | weight | it … | because | formula |", "|---|---:|---|---|---|"]
-        for objective in sorted(objectives, key=lambda o: np.nan_to_num(table[o.name][row], nan=-1.0)):
-            weight = float(table[objective.name][row])
+        for objective in sorted(objectives, key=lambda o: np.nan_to_num(table[o.label][row], nan=-1.0)):
+            weight = float(table[objective.label][row])
             number = "–" if np.isnan(weight) else f"{weight:.3g}"
             lines.append(
                 f"| **{objective.title}** | {number} | {verdict(weight)} | {objective.idea} | ${objective.formula}$ |"
@@ -139,7 +139,7 @@ def landscape_section(
         "Axes", ["p and entropy", "expected rank and rank"], default="p and entropy", key="axes", required=True
     )
     objective, rows = titles[name], target_rows(sheet)
-    weights, selected = table[name], session.selected(request, -1)
+    weights, selected = table[objective.label], session.selected(request, -1)
     data = pd.DataFrame(
         {
             "token": [sheet.columns["token"][row] for row in rows],
@@ -196,7 +196,7 @@ def gates_section(sheet: Sheet, request: session.Request, objectives: list[Objec
     drawn = {o.title: curve(o, p, others, vocabulary) for o in objectives}
     curves = {title: found for title, found in drawn.items() if found is not None}
     own_p = np.asarray(sheet.columns["p"], dtype=np.float64)[rows]
-    points = {o.title: (own_p, table[o.name][rows]) for o in objectives}
+    points = {o.title: (own_p, table[o.label][rows]) for o in objectives}
     left_out = [title for title, found in drawn.items() if found is None]
     read = (
         "The lines say how hard each objective would push on a token of probability p if the rest were spread as the "
@@ -252,7 +252,7 @@ def gradient_section(
 
 
 def _name(objectives: list[Objective], table: dict[str, Any]) -> str:
-    return "|".join(f"{o.name}{o.values}{np.nansum(table[o.name]):.6g}" for o in objectives)
+    return "|".join(f"{o.name}{o.values}{np.nansum(table[o.label]):.6g}" for o in objectives)
 
 
 def _weights_frame(sheet: Sheet, table: dict[str, Any], spread: Any) -> pd.DataFrame:
