@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from losscore import objectives
+    from losscore.finetuning import finetune
     from losscore.models import load
     from losscore.scoring import score
     from losscore.sheet import Sheet
 
-__all__ = ["Sheet", "load", "objectives", "score"]
-_HOME = {"load": "losscore.models", "score": "losscore.scoring", "Sheet": "losscore.sheet"}
+__all__ = ["Sheet", "finetune", "load", "objectives", "score"]
+_HOME = {
+    "load": "losscore.models",
+    "score": "losscore.scoring",
+    "finetune": "losscore.finetuning",
+    "Sheet": "losscore.sheet",
+}
 
 
 def __getattr__(name: str) -> Any:

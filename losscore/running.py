@@ -3,14 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from losscore.text import Window
+from losscore.errors import ModelError
+from losscore.text import Encoding, Window, plan_windows
 
 if TYPE_CHECKING:
     from losscore.models import Model
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a text is cut to fit a model: windows of `size` tokens, of which `prefix` stand in front of each."""
+
+    prefix: int
+    size: int
+    stride: int
+    windows: tuple[Window, ...]
+
+    @property
+    def provenance(self) -> dict[str, int]:
+        return {
+            "prefix_tokens": self.prefix,
+            "window": self.size,
+            "stride": self.stride,
+            "windows": len(self.windows),
+        }
+
+
+def plan_reading(model: Model, encoding: Encoding, window: int | None = None, stride: int | None = None) -> Plan:
+    """Windows over `encoding` (default: the model's context, half of it as stride).
+
+    ModelError where the model lacks a token of it; TextError where the windows make no sense.
+    """
+    if max(encoding.ids, default=0) >= model.vocabulary:
+        raise ModelError(f"The tokenizer knows more tokens than “{model.name}”: use the tokenizer made for this model.")
+    room = (model.context if window is None else min(window, model.context)) - encoding.prefix
+    stride = room // 2 if stride is None else stride
+    windows = plan_windows(len(encoding) - encoding.prefix, room, stride)
+    return Plan(encoding.prefix, encoding.prefix + room, stride, tuple(windows))
 
 
 def outputs(model: Model, ids: Sequence[int], prefix: int, windows: Sequence[Window]) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Files: written whole or not at all, and the ones that come with losscore."""
 
 from __future__ import annotations
 
@@ -33,3 +33,12 @@ def write_whole(path: str | Path, data: bytes) -> None:
         raise LosscoreError(
             f"{path} could not be written ({error.strerror or 'unknown reason'}): name another file."
         ) from error
+
+
+def asset(name: str) -> Path:
+    """A file that comes with losscore. Raises LosscoreError where it is missing."""
+    package = Path(__file__).parent
+    for folder in (package / "_site" / "assets", package.parent / "assets"):
+        if (folder / name).is_file():
+            return folder / name
+    raise LosscoreError(f"losscore's own file {name} is missing: install losscore again.")

@@ -20,18 +20,17 @@ from losscore import objectives
 from losscore.errors import Cancelled, LosscoreError, TextError
 from losscore.noise import (
     PAPER,
-    Example,
     NoiseReport,
     check,
     inject,
     measure_noise,
     noise_check,
     noise_tokens,
-    read_examples,
     worked_answers,
 )
 from losscore.noise.injection import WORDS
 from losscore.sheet import Sheet
+from losscore.text.examples import Example, read_examples
 from tests.tiny import KINDS, characters, mini_model
 
 TEXT = "Three times a number plus 11 is 50.\nSo take 11 away."

@@ -12,12 +12,11 @@ from app.components.picture import numbers
 from losscore.noise import (
     PAPER,
     PAPER_SOURCE,
-    Example,
     NoiseReport,
     noise_check,
-    parse_examples,
     worked_answers,
 )
+from losscore.text.examples import Example, parse_examples
 from losscore.text.source import read_text
 
 if TYPE_CHECKING:

@@ -1,22 +1,26 @@
 """From a name to a running model."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from losscore.errors import ModelError
+from losscore.models.adapters import WEIGHTS, base_of, is_adapter, with_adapter
 from losscore.models.gguf_file import read_gguf, read_header
 from losscore.models.model import Model
 from losscore.models.placement import check_memory, choose_device, choose_dtype
 from losscore.models.probe import Findings, probe
 from losscore.models.progress import Progress, ignore
+from losscore.models.sanity import doubts
 from losscore.models.silence import silence
-from losscore.models.source import Source, find
-from losscore.models.weights import check_tokenizer, measure, read_config
+from losscore.models.source import Source, find, path_of
+from losscore.models.weights import check_tokenizer, fingerprint, measure, read_config
 
 _LIMITS = ("n_positions", "max_position_embeddings", "n_ctx", "max_seq_len", "seq_length")
 _UNLIMITED = 1_000_000  # tokenizers without a limit say 1e30
@@ -26,12 +30,14 @@ _KNOWN = Findings(vocabulary=49_152, streams=True, caches=True, notes=())
 _READING = "reading the weights"
 # what transformers, tokenizers and safetensors raise on files they cannot make sense of
 _REFUSALS = (
+    ArithmeticError,
     AttributeError,
     ImportError,
-    KeyError,
+    LookupError,
     OSError,
     RuntimeError,
     SafetensorError,
+    StrictDataclassError,
     TypeError,
     ValueError,
 )
@@ -39,6 +45,8 @@ _REFUSALS = (
 Parts = tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, Any], list[str]]
 
 
+# Tensors made in a caller's inference mode could never be fine-tuned.
+@torch.inference_mode(False)
 def load(
     name: str | None = None,
     *,
@@ -49,8 +57,8 @@ def load(
 ) -> Model:
     """Load a causal language model for reading.
 
-    `name` is None or `EMBEDDED` (the embedded model, converted on first use), a model folder, a .gguf file, or a
-    Hugging Face id; an id outside the local cache is fetched only with `download`. `device` is auto, cpu, cuda or mps,
+    `name` is None or `EMBEDDED` (the embedded model, converted on first use), a model folder, a folder with an adapter
+    in peft's format (its base model is loaded first), a .gguf file, or a Hugging Face id; an id outside the local cache is fetched only with `download`. `device` is auto, cpu, cuda or mps,
     `dtype` float32, bfloat16 or float16. Weights come from safetensors or GGUF, never from a pickle, and no code that
     lies beside them is run. Nothing but a download opens a connection.
 
@@ -59,31 +67,52 @@ def load(
     report = progress or ignore
     place = choose_device(device)
     kind, notes = choose_dtype(dtype, place)
+    if name is not None and is_adapter(path_of(name)):
+        return _with_adapter(path_of(name).resolve(), device, dtype, download, report)
     source = find(name, download=download, progress=report)
     if source.kind == "gguf":
         network, tokenizer, faults, warned = _from_gguf(source, kind, place, report)
     else:
         network, tokenizer, faults, warned = _from_folder(source, kind, place, report)
     _check_complete(source.name, faults)
+    notes += _unused(faults)
+    context, context_notes = _context(network, tokenizer)
     try:
         network = network.to(place).eval()
         with silence("trying the model", report) as warned_too:
             found = _KNOWN if source.kind == "embedded" else probe(network, source.name)
+        model = Model(
+            network=network,
+            tokenizer=tokenizer,
+            name=source.name,
+            revision=source.revision,
+            device=network.device,
+            dtype=kind,
+            context=context,
+            vocabulary=found.vocabulary,
+            streams=found.streams,
+            caches=found.caches,
+            notes=tuple(dict.fromkeys([*notes, *context_notes, *found.notes, *warned, *warned_too])),
+        )
+        doubted = () if source.kind == "embedded" else doubts(model)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise _too_large(source.name) from error
-    context, context_notes = _context(network, tokenizer)
-    return Model(
+    return replace(model, notes=(*model.notes, *doubted)) if doubted else model
+
+
+def _with_adapter(folder: Path, device: str, dtype: str, download: bool, report: Progress) -> Model:
+    name = base_of(folder)
+    if is_adapter(path_of(name)):
+        raise ModelError(f"The adapter “{folder.name}” belongs to another adapter: name the model underneath.")
+    base = load(name, device=device, dtype=dtype, download=download, progress=report)
+    with silence(_READING, report) as warned:
+        network = with_adapter(base.network, folder).eval()
+    return replace(
+        base,
         network=network,
-        tokenizer=tokenizer,
-        name=source.name,
-        revision=source.revision,
-        device=network.device,
-        dtype=kind,
-        context=context,
-        vocabulary=found.vocabulary,
-        streams=found.streams,
-        caches=found.caches,
-        notes=tuple(dict.fromkeys([*notes, *context_notes, *found.notes, *warned, *warned_too])),
+        name=folder.name,
+        revision=f"{fingerprint((folder / WEIGHTS,))} on {base.name}, {base.revision}",
+        notes=(*base.notes, f"An adapter is put on {base.name}.", *warned),
     )
 
 
@@ -149,6 +178,14 @@ def _check_complete(name: str, faults: dict[str, Any]) -> None:
             f"The weights of “{name}” lack {len(missing)} of the model's tensors (such as {missing[0]}): "
             "get the whole model."
         )
+
+
+def _unused(faults: dict[str, Any]) -> list[str]:
+    """A config with too few layers loads, and gives wrong numbers."""
+    unused = sorted(faults.get("unexpected_keys") or ())
+    if not unused:
+        return []
+    return [f"The weights hold {len(unused)} tensors that this model does not use (such as {unused[0]})."]
 
 
 def _context(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, list[str]]:

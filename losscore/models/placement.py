@@ -42,7 +42,7 @@ def choose_dtype(name: str, device: "torch.device") -> tuple["torch.dtype", list
 def check_memory(name: str, parameters: int, dtype: "torch.dtype", device: "torch.device") -> None:
     """ModelError where `parameters` of `dtype`, with a fifth on top, exceed the memory now free on `device`."""
     needed = parameters * dtype.itemsize * _HEADROOM
-    free = _free_bytes(device)
+    free = free_bytes(device)
     if needed > free:
         raise ModelError(
             f"“{name}” needs about {needed / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')} and "
@@ -50,7 +50,8 @@ def check_memory(name: str, parameters: int, dtype: "torch.dtype", device: "torc
         )
 
 
-def _free_bytes(device: "torch.device") -> int:
+def free_bytes(device: "torch.device") -> int:
+    """Memory that is free on `device` now."""
     if device.type == "cuda":
         import torch
 

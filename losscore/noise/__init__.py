@@ -12,7 +12,7 @@ token gets in full: weighing all tokens alike (NLL) still moves the noise most.
 The diagnosis is that of RankTuner's authors (arXiv 2602.01745); `PAPER` holds what they report.
 """
 
-from losscore.noise.answers import Example, parse_examples, read_examples, worked_answers
+from losscore.noise.answers import worked_answers
 from losscore.noise.check import measure_noise, noise_check
 from losscore.noise.injection import Noisy, inject, noise_tokens
 from losscore.noise.report import PAPER, PAPER_SOURCE, NoiseReport, NoiseRow
@@ -20,7 +20,6 @@ from losscore.noise.report import PAPER, PAPER_SOURCE, NoiseReport, NoiseRow
 __all__ = [
     "PAPER",
     "PAPER_SOURCE",
-    "Example",
     "NoiseReport",
     "NoiseRow",
     "Noisy",
@@ -28,7 +27,5 @@ __all__ = [
     "measure_noise",
     "noise_check",
     "noise_tokens",
-    "parse_examples",
-    "read_examples",
     "worked_answers",
 ]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from losscore.errors import LosscoreError
-from losscore.noise.answers import Example
 from losscore.noise.injection import Mask, inject, noise_tokens
 from losscore.noise.report import NoiseReport, NoiseRow
 from losscore.objectives import Objective
 from losscore.scoring import score
 from losscore.text.encoding import mend_surrogates
+from losscore.text.examples import Example
 from losscore.weighing import target_rows, weigh
 
 if TYPE_CHECKING:

@@ -62,13 +62,22 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A loss for each token, or (`over` "digits") for each digit target; `values` are its hyperparameters."""
+    """A loss for each token, or (`over` "digits") for each digit target; `values` are its hyperparameters.
+
+    from_batch: hyperparameters whose 0 means that they are read off the batch, each with the function that does so.
+    """
 
     function: Callable[..., Tensor]
     over: Literal["tokens", "digits"]
     whole: bool
     parameters: Mapping[str, Parameter]
     values: Mapping[str, Any] = field(default_factory=dict)
+    from_batch: Mapping[str, Callable[[Tokens], Tensor]] = field(default_factory=dict)
+
+    @property
+    def unsettled(self) -> list[str]:
+        """The hyperparameters that are read off the batch."""
+        return [name for name in self.from_batch if not self.values.get(name, self.parameters[name].default)]
 
     def __call__(self, tokens: Tokens) -> Tensor:
         return self.function(tokens, **self.values)
@@ -136,6 +145,20 @@ class Objective:
     def needs_distribution(self) -> bool:
         """Whether it looks at the whole distribution and so takes the slower path."""
         return any(term.whole for _, term in self.terms)
+
+    @property
+    def needs_batch(self) -> bool:
+        """Whether a token's loss depends on which other tokens stand in its batch."""
+        return any(term.unsettled for _, term in self.terms)
+
+    def settled(self, tokens: Tokens) -> Objective:
+        """The same objective with what it reads off a batch taken from `tokens`, so that parts of that batch can do."""
+        terms = []
+        for factor, term in self.terms:
+            # A batch that is already certain may give 0, which would ask to read it off again.
+            read = {name: max(float(term.from_batch[name](tokens)), 1e-12) for name in term.unsettled}
+            terms.append((factor, replace(term, values={**term.values, **read})))
+        return replace(self, terms=tuple(terms))
 
     def with_parameters(self, **values: Any) -> Objective:
         """The same objective with other hyperparameters.
@@ -242,14 +265,16 @@ def objective(
     over: Literal["tokens", "digits"] = "tokens",
     whole: bool = False,
     differs: str = "",
+    from_batch: Mapping[str, Callable[[Tokens], Tensor]] | None = None,
 ) -> Callable[[Callable[..., Tensor]], Objective]:
     """Turn a function of `Tokens` into an `Objective` of the function's name.
 
-    The function's keyword-only arguments, annotated with `Between` or `OneOf`, become its hyperparameters.
+    The function's keyword-only arguments, annotated with `Between` or `OneOf`, become its hyperparameters. from_batch:
+    see `Term`.
     """
 
     def build(function: Callable[..., Tensor]) -> Objective:
-        term = Term(function, over, whole, _parameters(function))
+        term = Term(function, over, whole, _parameters(function), from_batch=from_batch or {})
         return Objective(function.__name__, title, idea, formula, kind, paper, ((1.0, term),), differs)
 
     return build

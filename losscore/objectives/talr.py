@@ -25,6 +25,7 @@ def temperature(tokens: Tokens) -> Tensor:
     formula=r"-\max(p^{1/\tau},\, w_{\min}) \log p",
     kind="probability-dominant",
     paper="2509.20758",
+    from_batch={"tau": temperature},
 )
 def talr(
     tokens: Tokens,

@@ -355,12 +355,12 @@ def test_a_model_too_large_is_refused_before_its_weights_are_read(
     def unread(*_: Any, **__: Any) -> Any:
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr(placement, "_free_bytes", lambda device: int(needed) - 1)
+    monkeypatch.setattr(placement, "free_bytes", lambda device: int(needed) - 1)
     with monkeypatch.context() as patch:
         patch.setattr("transformers.AutoModelForCausalLM.from_pretrained", unread)
         assert "needs about 0.0 GB in float32" in refusal(shelf("llama"))
     assert load(str(shelf("llama")), device="cpu", dtype="bfloat16").dtype == torch.bfloat16
-    monkeypatch.setattr(placement, "_free_bytes", lambda device: int(needed) + 1)
+    monkeypatch.setattr(placement, "free_bytes", lambda device: int(needed) + 1)
     load(str(shelf("llama")), device="cpu")
 
 
