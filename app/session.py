@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from losscore.errors import LosscoreError
+
 if TYPE_CHECKING:
     from losscore.models import Model
     from losscore.sheet import Sheet
 
 FIRST_TOKENS = 2000
+MOST_TUNED = 4
+# No folder, file or Hugging Face id starts like this.
+_TUNED = "tuned:"
 _EXAMPLES = Path(__file__).resolve().parent.parent / "assets" / "examples.json"
 
 
@@ -77,7 +83,16 @@ def _model(name: str) -> Model:
 
 
 def model(name: str) -> Model:
-    """The shared model of that name; loaded once, never changed."""
+    """The model of that name: shared, loaded once, never changed; or a tuned one of this session, by its key.
+
+    Raises LosscoreError, one sentence, for a tuned one that this session doesn't have.
+    """
+    if is_tuned(name):
+        if name not in _tuned():
+            raise LosscoreError(
+                "This fine-tuned model is no longer there: pick another model on the Tokens page, or fine-tune again."
+            )
+        return _tuned()[name].model
     with st.spinner("Loading the model … (the first time it is unpacked, some 20 seconds)"):
         return _model(name)
 
@@ -109,6 +124,60 @@ def sheet(request: Request) -> Sheet:
             bar.empty()
 
     return sheets().get(request, compute)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A fine-tuned model of this session, and the name of the model that it started from."""
+
+    label: str
+    model: Model
+    base: str
+
+
+def add_tuned(label: str, model: Model, base: str) -> str:
+    """Offer a fine-tuned model on the pages of this session and return its key, which takes the place of a name.
+
+    No two models of the server share a key, and so no two share a sheet; the same model keeps its own. A session
+    holds the latest MOST_TUNED of them, and its end frees them.
+    """
+    kept = _tuned()
+    for key, tuned in kept.items():
+        if tuned.model is model:
+            return key
+    key = f"{_TUNED}{uuid.uuid4().hex}"
+    kept[key] = Tuned(label, model, base)
+    while len(kept) > MOST_TUNED:
+        del kept[next(iter(kept))]
+    return key
+
+
+def tuned_models() -> dict[str, str]:
+    """The tuned models of this session, the oldest first: key -> label."""
+    return {key: tuned.label for key, tuned in _tuned().items()}
+
+
+def base_of(key: str) -> str | None:
+    """The name of the model that a tuned one started from; None for every other model."""
+    tuned = _tuned().get(key)
+    return tuned.base if tuned else None
+
+
+def is_tuned(name: str) -> bool:
+    """Whether `name` is the key of a tuned model, of whatever session."""
+    return name.startswith(_TUNED)
+
+
+def choose_model(name: str) -> None:
+    """Make the Tokens page open with this model, a tuned one with what changed. Not while that page is drawn."""
+    st.session_state.model = name
+    if is_tuned(name):
+        st.session_state.view = "change"
+
+
+def _tuned() -> dict[str, Tuned]:
+    kept: dict[str, Tuned] = st.session_state.setdefault("tuned_models", {})
+    return kept
 
 
 def remember(request: Request) -> None:

@@ -23,10 +23,10 @@ from torch.nn.functional import normalize
 from losscore.objectives import Objective, Tokens
 from losscore.objectives.tokens import Distribution
 from losscore.stats import Statistics, measure
-from losscore.stats.stream import ROW_ELEMENTS
 
-# A sixteenth of the tokens at a time, within these: two such chunks stay under a tenth or so of full logits, and the
-# product with the head still takes enough rows to be worth reading the head for.
+# Two chunks of logits, values and gradient, exist at a time: these keep them under a tenth of a long text's logits,
+# while the product with the head takes enough rows to be worth reading the head for. A short text is one chunk.
+_SHORT_ELEMENTS = 1 << 22
 _PARTS = 32
 _FEWEST_ROWS = 32
 _MOST_ELEMENTS = 1 << 25
@@ -82,6 +82,7 @@ def fused(
     head: Callable[[Tensor], Tensor],
     targets: Targets,
     *,
+    vocabulary: int,
     digit_ids: Sequence[int],
     count: int,
     digit_count: int,
@@ -106,20 +107,15 @@ def fused(
     share = count / max(digit_count, 1)
     parts: list[Statistics] = []
     total = 0.0
-    start = 0
-    while start < len(rows):
-        piece = rows[start : start + (chunk or len(rows))].detach()
-        if chunk is None:
-            with torch.no_grad():
-                vocabulary = head(piece[:1]).shape[-1]
-            chunk = chunk_rows(len(rows), vocabulary)
-            piece = piece[:chunk]
+    chunk = chunk or chunk_rows(len(rows), vocabulary)
+    for start in range(0, len(rows), chunk):
+        piece = rows[start : start + chunk].detach()
         part = targets[start : start + len(piece)]
         learn = backward and bool(part.trained.any())
         piece.requires_grad_(learn)
         with torch.set_grad_enabled(learn):
             logits = head(piece)
-        statistics = _measure(logits.detach(), part, digit_ids)
+        statistics = measure(logits.detach(), part.ids, digit_ids)
         parts.append(statistics)
         if part.trained.any():
             value, push = _push(objective, logits.detach(), statistics, part, digit_ids, share, unit, learn)
@@ -128,35 +124,26 @@ def fused(
                 torch.autograd.backward(logits, push.div_(count))
                 if piece.grad is not None:
                     gradient[start : start + len(piece)] = piece.grad
-        start += len(piece)
     return Fused(total / max(count, 1), Statistics.join(parts), gradient)
 
 
 def chunk_rows(tokens: int, vocabulary: int) -> int:
     """How many rows of logits to hold at a time."""
+    if tokens * vocabulary <= _SHORT_ELEMENTS:
+        return max(1, tokens)
     return max(1, min(max(_FEWEST_ROWS, math.ceil(tokens / _PARTS)), _MOST_ELEMENTS // vocabulary))
 
 
 def tokens_of(statistics: Statistics, targets: Targets, vocabulary: int, share: float | None = None) -> Tokens:
     """The trained ones of `targets` as an objective sees them; share: see `losscore.objectives.tokens.Digits`."""
     at = targets.trained.nonzero().squeeze(-1)
-    kept = Statistics(*(getattr(statistics, field.name)[at] for field in fields(Statistics)))
+    kept = statistics[at]
     tokens = Tokens.of(kept, vocabulary, sequence=targets.sequence[at])
     # A tokenizer without the ten digits has no digit targets, and statistics without digit logits.
     digit = targets.digit[at] if kept.digit_logits.shape[-1] else torch.full_like(at, -1)
     rows = (digit >= 0).nonzero().squeeze(-1)
     logits = kept.digit_logits[rows].clone().reshape(len(rows), 10).requires_grad_()
     return tokens.with_digits(logits, digit[rows], targets.place[at][rows], rows, share)
-
-
-def _measure(logits: Tensor, part: Targets, digit_ids: Sequence[int]) -> Statistics:
-    few = max(1, ROW_ELEMENTS // logits.shape[-1])
-    return Statistics.join(
-        [
-            measure(logits[start : start + few], part.ids[start : start + few], digit_ids)
-            for start in range(0, len(logits), few)
-        ]
-    )
 
 
 def _push(

@@ -13,6 +13,7 @@ from losscore.text import Encoding, Window, plan_windows
 
 if TYPE_CHECKING:
     from losscore.models import Model
+    from losscore.models.model import Past
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,25 @@ def plan_reading(model: Model, encoding: Encoding, window: int | None = None, st
     return Plan(encoding.prefix, encoding.prefix + room, stride, tuple(windows))
 
 
-def outputs(model: Model, ids: Sequence[int], prefix: int, windows: Sequence[Window]) -> Iterator[Tensor]:
+def outputs(
+    model: Model,
+    ids: Sequence[int],
+    prefix: int,
+    windows: Sequence[Window],
+    *,
+    skip: int = 0,
+    past: Past | None = None,
+) -> Iterator[Tensor]:
     """Rows (n, d) for `model.head`, in order, one for every token that has a prediction.
 
     Row t is predicted by the output at t - 1, so the first token has none without a prefix. The first `prefix` ids
-    stand in front of every window.
+    stand in front of every window. skip: leave out that many rows from the first on; past: see `Model.blocks`. Both
+    are for a text of one window.
     """
     front, body = list(ids[:prefix]), list(ids[prefix:])
     for window in windows:
         read = [*front, *body[window.start : window.stop]]
         first = prefix + window.first - window.start - 1
         if len(read) > 1:
-            for _, block in model.blocks(read[:-1], first=max(first, 0)):
+            for _, block in model.blocks(read[:-1], first=max(first, 0) + skip, past=past):
                 yield block

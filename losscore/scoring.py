@@ -10,6 +10,7 @@ import torch
 
 from losscore.assembly import assemble
 from losscore.errors import Cancelled, ModelError, TextError
+from losscore.memory import Memory
 from losscore.objectives import Objective, find
 from losscore.running import outputs, plan_reading
 from losscore.sheet import Sheet
@@ -36,6 +37,7 @@ def score(
     chunk: int | None = None,
     progress: Callable[[float], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    memory: Memory | None = None,
 ) -> Sheet:
     """Score every token of `text` with `model`: statistics, RankTuner, DEFT, Cayley and DEL.
 
@@ -47,6 +49,7 @@ def score(
     objectives: further objectives, or their names; each adds a column `weight_<label>`, see `losscore.weighing.weigh`.
     chunk: rows of logits held at one time; never changes a value beyond rounding.
     progress(share): called as the work goes on. stop(): return True to end with Cancelled.
+    memory: what the text scored before left behind; where both begin alike, that part is not computed again.
     Raises LosscoreError with one plain sentence.
     """
     encoding = model.encoder.encode(text, prompt, bos=bos, parse_special=parse_special)
@@ -56,7 +59,7 @@ def score(
     encoding = encoding.first(len(encoding) - left_out)
     plan = plan_reading(model, encoding, window, stride)
     try:
-        statistics = _measure(model, encoding, plan.windows, chunk, progress, stop)
+        statistics = _measure(model, encoding, plan.windows, chunk, progress, stop, memory)
     except (RuntimeError, MemoryError) as error:
         # On the CPU torch reports a failed allocation as a plain RuntimeError.
         if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
@@ -96,9 +99,13 @@ def _measure(
     chunk: int | None,
     progress: Callable[[float], None] | None,
     stop: Callable[[], bool] | None,
+    memory: Memory | None,
 ) -> Statistics:
     """Statistics of every row that has a prediction."""
-    targets = torch.tensor(encoding.ids[max(1, encoding.prefix) :], dtype=torch.long)
+    front = max(1, encoding.prefix)
+    known, past = (None, None) if memory is None or len(windows) != 1 else memory.recall(model, encoding.ids, front)
+    done_before = len(known) if known else 0
+    targets = torch.tensor(encoding.ids[front + done_before :], dtype=torch.long)
 
     def tick(done: int) -> None:
         if stop and stop():
@@ -106,8 +113,8 @@ def _measure(
         if progress:
             progress(done / len(targets))
 
-    return stream(
-        outputs(model, encoding.ids, encoding.prefix, windows),
+    found = stream(
+        outputs(model, encoding.ids, encoding.prefix, windows, skip=done_before, past=past),
         model.head,
         targets,
         model.encoder.vocabulary.digit_ids or (),
@@ -115,3 +122,7 @@ def _measure(
         chunk=chunk,
         tick=tick,
     )
+    statistics = Statistics.join([known, found]) if known else found
+    if memory is not None and past is not None:
+        memory.keep(model, encoding.ids, statistics)
+    return statistics

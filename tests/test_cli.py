@@ -23,9 +23,11 @@ from transformers import PreTrainedTokenizerFast
 import losscore
 import losscore.models
 from losscore import cli, terminal
+from losscore.cli import site
 from losscore.errors import ModelError
 from losscore.lanes import strip_payload
 from losscore.models import Offer
+from losscore.terminal.cells import HUES, shade
 from losscore.text import TextEncoder
 
 SENTENCE = "8 pens cost 8 * 12.5 = 100.0"
@@ -48,7 +50,9 @@ class Toy:
         self.encoder = TextEncoder(self.tokenizer)
         self.logits = 3 * torch.randn(self.vocabulary, self.vocabulary, generator=torch.Generator().manual_seed(0))
 
-    def blocks(self, ids: list[int], *, first: int = 0, piece: int = 1024) -> Iterator[tuple[int, torch.Tensor]]:
+    def blocks(
+        self, ids: list[int], *, first: int = 0, piece: int = 1024, past: Any = None
+    ) -> Iterator[tuple[int, torch.Tensor]]:
         yield first, self.logits[ids[first:]]
 
     def head(self, rows: torch.Tensor) -> torch.Tensor:
@@ -289,13 +293,13 @@ def luminance(triplet: tuple[int, int, int]) -> float:
 
 
 @pytest.mark.parametrize("colours", ["15;0", "0;15"])
-@pytest.mark.parametrize("hue", sorted(terminal._HUES))
+@pytest.mark.parametrize("hue", sorted(HUES))
 def test_shaded_numbers_are_readable(monkeypatch: pytest.MonkeyPatch, colours: str, hue: str) -> None:
     monkeypatch.setenv("COLORFGBG", colours)
-    assert terminal._shade(hue, 0.0) == ""
+    assert shade(hue, 0.0) == ""
     backs = set()
     for percent in range(5, 101, 5):
-        style: Any = terminal._shade(hue, percent / 100)
+        style: Any = shade(hue, percent / 100)
         pair = sorted(luminance(tuple(colour.triplet)) for colour in (style.color, style.bgcolor))
         assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5
         backs.add(style.bgcolor.triplet)
@@ -305,7 +309,7 @@ def test_shaded_numbers_are_readable(monkeypatch: pytest.MonkeyPatch, colours: s
 def test_every_lane_has_a_colour() -> None:
     from losscore.lanes import LANES
 
-    assert {hue for lane in LANES for hue in (lane.hue, lane.low_hue) if hue} <= terminal._HUES.keys()
+    assert {hue for lane in LANES for hue in (lane.hue, lane.low_hue) if hue} <= HUES.keys()
 
 
 # What TEXT stands for
@@ -459,7 +463,7 @@ def streamlit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]
     started: list[list[str]] = []
     fake = SimpleNamespace(main=lambda args, prog_name: started.append(args))
     monkeypatch.setitem(sys.modules, "streamlit.web.cli", fake)
-    monkeypatch.setattr(cli, "_app_script", lambda: tmp_path / "main.py")
+    monkeypatch.setattr(site, "_app_script", lambda: tmp_path / "main.py")
     return started
 
 
@@ -544,7 +548,7 @@ def process(*args: str, stdin: bytes | None = None, **environment: str) -> subpr
     return subprocess.run(command, input=stdin, capture_output=True, env=os.environ | environment, check=False)
 
 
-@pytest.mark.parametrize("args", [["--help"], ["score", "--help"], ["--version"], ["models"]])
+@pytest.mark.parametrize("args", [["--help"], ["score", "--help"], ["tune", "--help"], ["--version"], ["models"]])
 def test_what_needs_no_model_imports_no_torch(args: list[str]) -> None:
     script = f"""
 import sys

@@ -12,8 +12,9 @@ import pytest
 
 import losscore.models
 from losscore import cli
-from losscore.noise import PAPER, Example, noise_check, worked_answers
+from losscore.noise import PAPER, noise_check, worked_answers
 from losscore.objectives import CATALOGUE
+from losscore.text.examples import Example
 from tests.test_cli import Result, Toy, process, read_json
 
 LINES = [{"prompt": "2 pens: ", "response": "They cost 2 * 3 = 6 euros in all."}, {"text": "Words are plain words."}]

@@ -401,7 +401,7 @@ def test_scoring_changes_nothing_of_the_model(mini: Any) -> None:
 )
 def test_too_little_memory_is_one_sentence_and_other_faults_stay_themselves(error, expected) -> None:
     class Full(Oracle):
-        def blocks(self, ids, *, first=0, piece=1024):
+        def blocks(self, ids, *, first=0, piece=1024, past=None):
             raise error
 
     with pytest.raises(expected) as caught:

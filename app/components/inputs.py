@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import streamlit as st
 
 from app import session
+from app.components.plain import plain
 
 OWN = "own"
 _MODES = {"plain": "Plain text", "pair": "Prompt + response"}
 _BOS = {"auto": "As the tokenizer says", "always": "Always", "never": "Never"}
 UNITS = {"nats": "nats", "bits": "bits"}
 VIEWS = {"panes": "Six panes", "stripes": "Stripes"}
+CHANGE = {"change": "Change since base"}
+# How a tuned model is offered, and so how a link names it: the end tells it from those of other people.
+_OFFERED = "{label} · tuned {mark}"
+_OFFERED_ONCE = re.compile(r" · tuned [0-9a-f]{8}$")
 
 
 def controls() -> tuple[session.Request, str]:
@@ -37,6 +44,11 @@ def controls() -> tuple[session.Request, str]:
     )
     with right.popover("Settings", icon="⚙️", width="stretch"):
         model, bos, special = _settings()
+    if st.session_state.get("tuned_model_gone"):
+        st.warning(
+            f"That fine-tuned model is not in this tab, so {plain(model)} is shown. A tuned model stays with the tab "
+            "that made it, and only the latest few are kept."
+        )
     if example in examples:
         st.markdown(f"👀 **Look for:** {examples[example]['look']}")
     prompt = st.text_area("Prompt", key="prompt", height=80, persist_state="session") if mode == "pair" else None
@@ -61,16 +73,7 @@ def _load(example: str, chosen: dict[str, str]) -> None:
 
 
 def _settings() -> tuple[str, str, bool]:
-    names = session.model_names()
-    model = st.selectbox(
-        "Model",
-        names,
-        key="model",
-        bind="query-params",
-        accept_new_options=True,
-        help="The embedded model needs no internet. You can also type a folder, a .gguf file, or the id of a "
-        "Hugging Face causal model that is already on this computer.",
-    )
+    model = _model()
     bos = st.selectbox(
         "Start token (BOS)",
         list(_BOS),
@@ -87,4 +90,29 @@ def _settings() -> tuple[str, str, bool]:
         help="Off: a typed <|endoftext|> is ordinary text. On: it becomes the control token itself.",
     )
     st.caption("The address bar holds example, model and settings: copy it to share this view.")
-    return model or names[0], bos, special
+    return model, bos, special
+
+
+def _model() -> str:
+    """The chosen model's name, or the key of a tuned one."""
+    names = session.model_names()
+    offered = {key: _OFFERED.format(label=label, mark=key[-8:]) for key, label in session.tuned_models().items()}
+    if st.session_state.get("tuned_model_gone") == "new":
+        st.session_state.model = names[0]
+        st.session_state.tuned_model_gone = "said"
+    model = st.selectbox(
+        "Model",
+        [*names, *offered],
+        format_func=lambda name: offered.get(name, name),
+        key="model",
+        on_change=lambda: st.session_state.pop("tuned_model_gone", None),
+        bind="query-params",
+        accept_new_options=True,
+        help="The embedded model needs no internet. You can also type a folder, a .gguf file, or the id of a "
+        "Hugging Face causal model that is already on this computer.",
+    )
+    if model and model not in offered and (session.is_tuned(model) or _OFFERED_ONCE.search(model)):
+        # A widget that is drawn already can only be set anew in the next run.
+        st.session_state.tuned_model_gone = "new"
+        st.rerun()
+    return model or names[0]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from app import session
 from app.components import inputs
 from app.components.plain import plain
-from app.components.strip import strip
+from app.components.strip import mount, strip
 from app.components.table import table
 from app.components.token_panel import token_panel
 from losscore.errors import LosscoreError
+from losscore.lanes.change import change_payload, change_words, largest_changes, summary
 
 if TYPE_CHECKING:
     from losscore.sheet import Sheet
@@ -40,25 +41,27 @@ def page() -> None:
     _notices(sheet, request)
     if not len(sheet):
         return
-    lanes(sheet, request, example)
+    lanes(sheet, request, example, _base_sheet(request))
     table(sheet)
 
 
 @st.fragment
-def lanes(sheet: Sheet, request: session.Request, example: str) -> None:
-    """Strip and token panel; a click reruns only this."""
+def lanes(sheet: Sheet, request: session.Request, example: str, base: Sheet | None) -> None:
+    """Strip and token panel; a click reruns only this. base: the same text as the model before its fine-tune saw it."""
+    views = inputs.VIEWS | (inputs.CHANGE if base is not None else {})
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     with left:
         view = st.segmented_control(
             "Lanes",
-            list(inputs.VIEWS),
-            format_func=inputs.VIEWS.__getitem__,
+            list(views),
+            format_func=views.__getitem__,
             key="view",
             required=True,
             default="panes",
             bind="query-params",
             help="Six panes: the text once for each lane. Stripes: all lanes under one text, so that one token's six "
-            "values stand under each other.",
+            "values stand under each other."
+            + (" Change since base: what the fine-tune moved, and which way." if base is not None else ""),
         )
     with right:
         units = st.segmented_control(
@@ -71,9 +74,48 @@ def lanes(sheet: Sheet, request: session.Request, example: str) -> None:
         )
     signature = session.signature(request)
     first = session.start_row("tokens", signature, session.selected(request, _first(sheet, example)))
-    row = strip(sheet, signature, view=view, bits=units == "bits", first=first)
+    bits = units == "bits"
+    if base is not None and view == "change":
+        st.markdown(plain(summary(base, sheet)))
+        row = mount(_change(base, sheet, signature, bits), f"strip-{signature}", first)
+    else:
+        row = strip(sheet, signature, view=view, bits=bits, first=first)
     session.select(request, row)
+    if base is not None:
+        _since_base(base, sheet, row, bits)
     token_panel(sheet, row)
+
+
+@st.cache_data(show_spinner=False, max_entries=32)
+def _change(_base: Sheet, _tuned: Sheet, signature: str, bits: bool) -> dict[str, Any]:
+    return change_payload(_base, _tuned, bits=bits)
+
+
+def _base_sheet(request: session.Request) -> Sheet | None:
+    """The text of `request` as the model read it that its tuned model started from; None for any other model."""
+    base = session.base_of(request.model)
+    if base is None:
+        return None
+    try:
+        return session.sheet(replace(request, model=base))
+    except LosscoreError as error:
+        st.warning(plain(f"What changed cannot be shown: {error}"))
+        return None
+
+
+def _since_base(base: Sheet, tuned: Sheet, row: int, bits: bool) -> None:
+    """The selected token before and after in words, and where in the text p changed most."""
+    words = change_words(base, tuned, row, bits=bits)
+    if words:
+        st.markdown(f"**Since the base model, this token:** {words}")
+    changes = largest_changes(base, tuned)
+    if changes:
+        with st.expander("Where p changed most"):
+            st.dataframe(
+                [{"number": c.row + 1, "token": c.token, "p before": c.before, "p after": c.after} for c in changes],
+                hide_index=True,
+                key="largest-changes",
+            )
 
 
 def _first(sheet: Sheet, example: str) -> int:

@@ -1,6 +1,8 @@
 """A sheet -> plotly figures. Draws finished numbers; no torch, no Streamlit."""
 
 from losscore.figures.distribution import digits_figure, top_tokens_figure
+from losscore.figures.film import digits_film_figure, film_figure
+from losscore.figures.heat import heat_figure
 from losscore.figures.landscape import Contours, landscape_figure, ranks_figure
 from losscore.figures.objectives import correlation_figure, gates_figure, gradient_figure
 
@@ -8,8 +10,11 @@ __all__ = [
     "Contours",
     "correlation_figure",
     "digits_figure",
+    "digits_film_figure",
+    "film_figure",
     "gates_figure",
     "gradient_figure",
+    "heat_figure",
     "landscape_figure",
     "ranks_figure",
     "top_tokens_figure",

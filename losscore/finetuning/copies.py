@@ -50,8 +50,8 @@ def training_copy(model: Model, settings: Settings) -> TrainingCopy:
     full = settings.method == "full"
     shares = not full and all(parameter.dtype == torch.float32 for parameter in model.network.parameters())
     size = sum(parameter.numel() for parameter in model.network.parameters()) * 4
-    # With all weights trained: weights, gradients and AdamW's two moments.
-    needed = size * (4 if full else 0 if shares else 1) * _NEAR_EMPTY
+    # With all weights trained: they themselves, as they were a step before, gradients and AdamW's two moments.
+    needed = size * (5 if full else 0 if shares else 1) * _NEAR_EMPTY
     free = free_bytes(model.device)
     if needed > free:
         way = "choose LoRA or a smaller model" if full else "choose a smaller model"

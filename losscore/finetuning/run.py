@@ -8,6 +8,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,10 +115,15 @@ class FineTune:
         queue: list[Passage] = []
         # Where a step sees only some examples, the watched ones are looked at besides.
         everything = settings.batch is None or settings.batch >= len(self._passages)
+        began = time.perf_counter()
         for step in range(settings.steps + 1):
-            began = time.perf_counter()
             last = step == settings.steps
-            with _plainly(self):
+            with _plainly(self), _as_last_seen(copy.trained if step else []):
+                if step:
+                    self._tick()
+                    for group in optimizer.param_groups:
+                        group["lr"] = settings.rate_at(step - 1)
+                    optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
                 seen = self._passages if everything else self._watched
                 done = self._pass(trainee, seen, learn=everything and not last)
@@ -139,12 +145,7 @@ class FineTune:
                 model=self._shown,
                 provenance=self._provenance(),
             )
-            if not last:
-                with _plainly(self):
-                    self._tick()
-                    for group in optimizer.param_groups:
-                        group["lr"] = settings.rate_at(step)
-                    optimizer.step()
+            began = time.perf_counter()
 
     def tuned(self, name: str) -> Model:
         """The model as it stands now, under that name, to be scored like any other; stays after `close`."""
@@ -251,6 +252,19 @@ def _with_encoder(model: Model, like: Model) -> Model:
     # The encoder is made from the tokenizer alone, and takes a while to make.
     model.__dict__["encoder"] = like.encoder
     return model
+
+
+@contextmanager
+def _as_last_seen(parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+    """Put the weights back if the step comes to nothing: they then are those of the last snapshot."""
+    kept = [parameter.detach().clone() for parameter in parameters]
+    try:
+        yield
+    except BaseException:
+        with torch.no_grad():
+            for parameter, value in zip(parameters, kept, strict=True):
+                parameter.copy_(value)
+        raise
 
 
 class _plainly:

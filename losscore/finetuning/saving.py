@@ -48,7 +48,7 @@ def save_copy(copy: TrainingCopy, base: Model, provenance: Mapping[str, Any], fo
 
 def _write(copy: TrainingCopy, base: Model, provenance: Mapping[str, Any], folder: Path) -> None:
     if copy.adapter is not None:
-        published = _PUBLISHED.get(base.name, base.name)
+        published = _PUBLISHED.get(base.name, base.origin or base.name)
         for config in copy.adapter.peft_config.values():
             config.base_model_name_or_path = published
         # "auto" would look the base model up on the internet; embeddings are never adapted here.
@@ -59,7 +59,7 @@ def _write(copy: TrainingCopy, base: Model, provenance: Mapping[str, Any], folde
         network = copy.network
         (plain(network) if getattr(network.config, "quantization_config", None) else network).save_pretrained(folder)
         base.tokenizer.save_pretrained(folder)
-    marker = json.dumps({**provenance, "base": base.name}, ensure_ascii=False, indent=1, allow_nan=False)
+    marker = json.dumps({**provenance, "base": base.origin or base.name}, ensure_ascii=False, indent=1, allow_nan=False)
     (folder / MARKER).write_text(marker, encoding="utf-8")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from losscore.assembly import assemble
@@ -77,7 +77,7 @@ def split(statistics: Statistics, passages: Sequence[Passage]) -> list[Statistic
     parts, start = [], 0
     for passage in passages:
         stop = start + len(passage.targets)
-        parts.append(Statistics(*(getattr(statistics, one.name)[start:stop] for one in fields(Statistics))))
+        parts.append(statistics[start:stop])
         start = stop
     return parts
 

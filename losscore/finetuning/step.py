@@ -61,6 +61,7 @@ def run_pass(
             rows,
             trainee.head,
             Targets.join([stretch.targets for stretch in group]),
+            vocabulary=vocabulary,
             digit_ids=digit_ids,
             count=count,
             digit_count=digit_count,

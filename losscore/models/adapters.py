@@ -20,7 +20,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_of(folder: Path) -> str:
-    """The model an adapter was trained on: what losscore noted, else what peft did. ModelError where nothing says so."""
+    """The model an adapter was trained on, as losscore or peft noted it. ModelError where neither did."""
     for file, key in ((MARKER, "base"), (ADAPTER, "base_model_name_or_path")):
         try:
             name = json.loads((folder / file).read_text(encoding="utf-8")).get(key)

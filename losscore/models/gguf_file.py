@@ -163,7 +163,8 @@ def mend_splitting(tokenizer: "PreTrainedTokenizerFast", rule: str | None) -> li
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
         return []
-    falls_back = isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel)
-    if falls_back and rule is not None and rule not in _GPT2_RULE:
-        return [f"The GGUF's rule for cutting text (“{rule}”) is unknown here: tokens may differ from the original's."]
-    return []
+    if not isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel) or rule in _GPT2_RULE:
+        return []
+    if rule is None:
+        return ["The GGUF doesn't say how it cuts text: GPT-2's rule is used, tokens may differ from the original's."]
+    return [f"The GGUF's rule for cutting text (“{rule}”) is unknown here: tokens may differ from the original's."]

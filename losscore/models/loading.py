@@ -58,9 +58,10 @@ def load(
     """Load a causal language model for reading.
 
     `name` is None or `EMBEDDED` (the embedded model, converted on first use), a model folder, a folder with an adapter
-    in peft's format (its base model is loaded first), a .gguf file, or a Hugging Face id; an id outside the local cache is fetched only with `download`. `device` is auto, cpu, cuda or mps,
-    `dtype` float32, bfloat16 or float16. Weights come from safetensors or GGUF, never from a pickle, and no code that
-    lies beside them is run. Nothing but a download opens a connection.
+    in peft's format (its base model is loaded first), a .gguf file, or a Hugging Face id; an id outside the local cache
+    is fetched only with `download`. `device` is auto, cpu, cuda or mps, `dtype` float32, bfloat16 or float16. Weights
+    come from safetensors or GGUF, never from a pickle, and no code that lies beside them is run. Nothing but a download
+    opens a connection.
 
     ModelError, one plain sentence, for whatever is missing, damaged, too large or no causal language model.
     """
@@ -93,6 +94,7 @@ def load(
             streams=found.streams,
             caches=found.caches,
             notes=tuple(dict.fromkeys([*notes, *context_notes, *found.notes, *warned, *warned_too])),
+            origin=source.name if source.kind in ("embedded", "cache") else str(source.path.resolve()),
         )
         doubted = () if source.kind == "embedded" else doubts(model)
     except (MemoryError, torch.OutOfMemoryError) as error:
@@ -113,6 +115,7 @@ def _with_adapter(folder: Path, device: str, dtype: str, download: bool, report:
         name=folder.name,
         revision=f"{fingerprint((folder / WEIGHTS,))} on {base.name}, {base.revision}",
         notes=(*base.notes, f"An adapter is put on {base.name}.", *warned),
+        origin=str(folder),
     )
 
 
@@ -185,7 +188,7 @@ def _unused(faults: dict[str, Any]) -> list[str]:
     unused = sorted(faults.get("unexpected_keys") or ())
     if not unused:
         return []
-    return [f"The weights hold {len(unused)} tensors that this model does not use (such as {unused[0]})."]
+    return [f"This model does not use {len(unused)} of the tensors in its weights (such as {unused[0]})."]
 
 
 def _context(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, list[str]]:

@@ -14,6 +14,30 @@ from losscore.errors import ModelError
 from losscore.text import TextEncoder
 
 
+class Past:
+    """Ids that were run and their key-value cache: what the next text that begins alike need not run again."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.cache: Any = None
+
+    def shared(self, ids: list[int]) -> int:
+        """How many of `ids`, from the first on, are in the cache; never all, so that there is something to run."""
+        pairs = zip(self.ids, ids[:-1], strict=False)
+        return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(self.ids), len(ids) - 1))
+
+    def cut(self, length: int) -> bool:
+        """Forget all but the first `length` ids; False, and everything is forgotten, where the cache cannot do that."""
+        whole = all(type(layer).__name__ == "DynamicLayer" for layer in getattr(self.cache, "layers", [None]))
+        if not whole or length < 1:
+            self.ids, self.cache = [], None
+            return False
+        if length < len(self.ids):
+            self.cache.crop(length - len(self.ids))
+        self.ids = self.ids[:length]
+        return True
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A causal language model in eval mode. Shared: nothing may change `network`.
@@ -21,7 +45,7 @@ class Model:
     `context` is the window in tokens, `vocabulary` the number of columns of the logits. `streams` says that logits are
     `head` of the body's last hidden state; where they are not, rows are the model's own logits. `caches` says that the
     body may be run in pieces. `notes` are sentences for the person: what was asked and could not be done, and what the
-    library warned of.
+    library warned of. `origin` is what `load` finds it by again.
     """
 
     network: PreTrainedModel = field(repr=False)
@@ -35,19 +59,23 @@ class Model:
     streams: bool = True
     caches: bool = True
     notes: tuple[str, ...] = ()
+    origin: str = ""
 
     @cached_property
     def encoder(self) -> TextEncoder:
         """Reads texts with this model's tokenizer."""
         return TextEncoder(self.tokenizer)
 
-    def blocks(self, ids: list[int], *, first: int = 0, piece: int = 1024) -> Iterator[tuple[int, Tensor]]:
+    def blocks(
+        self, ids: list[int], *, first: int = 0, piece: int = 1024, past: Past | None = None
+    ) -> Iterator[tuple[int, Tensor]]:
         """Run the body once over `ids` and yield `(start, rows)` for the rows from `first` on, in order.
 
         Row t depends on `ids[: t + 1]` and predicts the token after it. `rows` is (n, d), the hidden states after the
         final norm, or (n, V), the model's own logits, where the model does not stream. At most `piece` tokens are run
-        at a time, the earlier ones kept in the key-value cache; a model without one is run whole. No gradient is
-        recorded.
+        at a time, the earlier ones kept in the key-value cache; a model without one is run whole. past: ids that were
+        run before, the first of which, as far as they agree with `ids` and lie before `first`, are not run again; once
+        all blocks are taken it holds `ids`. No gradient is recorded.
 
         ModelError, before anything is run, where there are more ids than the context holds or one is outside the
         vocabulary.
@@ -61,17 +89,25 @@ class Model:
         rows = embedding_rows(self.network)
         if ids and not (min(ids) >= 0 and max(ids) < rows):
             raise ModelError(f"The text has token ids outside the model's {rows}: use the tokenizer made for it.")
-        return self._walk(ids, first, piece if self.caches else max(len(ids), 1))
+        return self._walk(ids, first, piece if self.caches else max(len(ids), 1), past if self.caches else None)
 
-    def _walk(self, ids: list[int], first: int, piece: int) -> Iterator[tuple[int, Tensor]]:
-        cache = None
-        for start in range(0, len(ids), piece):
+    def _walk(self, ids: list[int], first: int, piece: int, past: Past | None) -> Iterator[tuple[int, Tensor]]:
+        cache, begin = None, 0
+        if past is not None:
+            known = min(past.shared(ids), first)
+            cache, begin = (past.cache, known) if past.cut(known) else (None, 0)
+            # A walk that is broken off leaves nothing behind that could be taken for whole.
+            past.ids, past.cache = [], None
+        for start in range(begin, len(ids), piece):
             end = min(start + piece, len(ids))
             window = torch.tensor([ids[start:end]], device=self.device)
-            rows, cache = run(self.network, window, streams=self.streams, cache=cache, keep=len(ids) > piece)
+            keep = past is not None or len(ids) > piece
+            rows, cache = run(self.network, window, streams=self.streams, cache=cache, keep=keep)
             if end > first:
                 skipped = max(first - start, 0)
                 yield start + skipped, rows[skipped:]
+        if past is not None:
+            past.ids, past.cache = list(ids), cache
 
     def head(self, rows: Tensor) -> Tensor:
         """Logits (n, V) of rows (n, d), in float32 or better; rows that are logits already are only upcast.

@@ -39,9 +39,9 @@ def find(name: str | None, *, download: bool, progress: Progress) -> Source:
     """
     if name is None or name == EMBEDDED:
         return Source("embedded", EMBEDDED, prepare_embedded(progress))
-    path = Path(name).expanduser()
+    path = path_of(name)
     if path.is_dir():
-        return Source("folder", path.resolve().name, path)
+        return Source("folder", path.resolve().name or str(path.resolve()), path)
     if path.is_file():
         if path.suffix.lower() != ".gguf":
             raise ModelError(f"“{path.name}” is not a .gguf file: name the folder of the model instead.")
@@ -59,6 +59,22 @@ def find(name: str | None, *, download: bool, progress: Progress) -> Source:
             "--download does so), or name another model."
         )
     return Source("cache", name, folder)
+
+
+def path_of(name: str) -> Path:
+    """`name` as a path. ModelError where it is blank, no path at all, or not UTF-8, which no export could spell."""
+    if not name.strip():
+        raise ModelError("The model's name is blank: name a model, a folder or a .gguf file.")
+    try:
+        name.encode()
+        path = Path(name).expanduser()
+        path.exists()
+    except UnicodeEncodeError as error:
+        shown = name.encode("utf-8", "replace").decode()
+        raise ModelError(f"The name “{shown}” holds bytes that are not UTF-8: rename it.") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ModelError(f"“{name[:80]}” cannot be a model's name or path: check it.") from error
+    return path
 
 
 def _is_whole(folder: Path, name: str) -> bool:

@@ -45,11 +45,21 @@ def read_config(folder: Path, name: str) -> dict[str, Any]:
         raise ModelError(f"“{name}” has no config.json, so it is not a model folder: choose another folder.")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (OSError, ValueError, RecursionError):
         config = None
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or not _is_typed(config):
         raise ModelError(f"The config.json of “{name}” cannot be read: get the model again.")
     return config
+
+
+def _is_typed(config: dict[str, Any]) -> bool:
+    """Whether the entries that decide what the model is are what they should be."""
+    names = config.get("architectures") or []
+    return (
+        isinstance(config.get("model_type", ""), str)
+        and isinstance(names, list)
+        and all(isinstance(name, str) for name in names)
+    )
 
 
 def weight_files(folder: Path, name: str) -> tuple[Path, ...]:
@@ -73,11 +83,11 @@ def weight_files(folder: Path, name: str) -> tuple[Path, ...]:
 def _sharded(folder: Path, index: Path, name: str) -> tuple[Path, ...]:
     try:
         shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        outside = [shard for shard in shards if shard != Path(shard).name or not shard.endswith(".safetensors")]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise ModelError(f"The weights' index of “{name}” cannot be read: get the model again.") from error
-    for shard in shards:
-        if shard != Path(shard).name or not shard.endswith(".safetensors"):
-            raise ModelError(f"The weights' index of “{name}” names files outside its safetensors: do not use it.")
+    if outside:
+        raise ModelError(f"The weights' index of “{name}” names files outside its safetensors: do not use it.")
     missing = [shard for shard in shards if not (folder / shard).is_file()]
     if missing or not shards:
         raise ModelError(f"“{name}” lacks {len(missing)} of its {len(shards)} weight files: get the whole model.")

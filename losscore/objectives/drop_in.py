@@ -108,7 +108,7 @@ def _measure(
     finite = statistics.log_p.to(_wide(rows[:0]).dtype).isfinite()
     kept = wanted.clone()
     kept[wanted] = finite.to(wanted.device)
-    return Statistics(*(getattr(statistics, name)[finite] for name in statistics.__dataclass_fields__)), kept
+    return statistics[finite], kept
 
 
 def _live(

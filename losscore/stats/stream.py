@@ -8,12 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from losscore.stats.statistics import TOP, Statistics, measure
+from losscore.stats.measure import measure
+from losscore.stats.statistics import TOP, Statistics
 
-# A head matmul reads the whole vocabulary matrix, so it takes many rows at once; the statistics of a few rows stay
-# in the processor's cache.
+# A head matmul reads the whole vocabulary matrix, so it takes many rows at once.
 HEAD_ELEMENTS = 1 << 23
-ROW_ELEMENTS = 1 << 20
 
 
 def stream(
@@ -34,7 +33,6 @@ def stream(
     number.
     """
     chunk = chunk or max(1, HEAD_ELEMENTS // vocabulary)
-    few = max(1, ROW_ELEMENTS // vocabulary)
     parts: list[Statistics] = []
     done = 0
     for block in rows:
@@ -42,10 +40,8 @@ def stream(
             piece = block[first : first + chunk]
             with torch.no_grad():
                 logits = head(piece)
-            for start in range(0, len(logits), few):
-                part = logits[start : start + few]
-                parts.append(measure(part, targets[done : done + len(part)], digit_ids, top=top))
-                done += len(part)
+            parts.append(measure(logits, targets[done : done + len(logits)], digit_ids, top=top))
+            done += len(logits)
             if tick:
                 tick(done)
     if done != len(targets):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 import threading
 import unicodedata
 from collections.abc import Sequence
@@ -178,8 +179,9 @@ class TextEncoder:
 
     def _find_prefix(self) -> list[int]:
         """What the tokenizer itself puts before a text."""
-        probe = "a"
-        bare, _ = self._ids(probe, False)
+        # The first character that this vocabulary has a token for: some drop what they don't know.
+        known = ((character, self._ids(character, False)[0]) for character in string.printable)
+        probe, bare = next((found for found in known if found[1]), ("", []))
         if self._literal is not None:
             full = list(self._literal.encode(probe, add_special_tokens=True).ids)
         else:

@@ -40,7 +40,9 @@ class Vocabulary:
     def bytes_of(self, token_id: int) -> bytes:
         """The bytes that `token_id` stands for; empty for an id without a spelling (padding of the vocabulary)."""
         if token_id in self._added:
-            return self._added[token_id].encode("utf-8", "replace")
+            added = self._added[token_id]
+            # Gemma's runs of blanks are added tokens, spelled with marks like its other pieces.
+            return (added.replace("▁", " ") if self.style == "sentencepiece" else added).encode("utf-8", "replace")
         piece: str | None = self._tokenizer.convert_ids_to_tokens(int(token_id))
         if piece is None:
             return b""

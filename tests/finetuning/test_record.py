@@ -105,7 +105,6 @@ def test_the_adapter_loads_again_here_and_with_peft_alone(base, tmp_path, monkey
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.chdir(tmp_path)
     tuning = FineTune(model, TEXT, steps=3, lr=1e-2)
     *_, last = tuning
     tuning.save(tmp_path / "adapter")

@@ -183,8 +183,10 @@ def test_stopped_within_a_step_everything_seen_stays(model):
     seen = []
     with pytest.raises(Cancelled):
         seen.extend(tuning)
-    assert 0 < len(seen) < 4
-    assert seen[-1].sheet().text
+    assert 1 < len(seen) < 4
+    # The weights are those of the last snapshot, although the next update had been made.
+    tuned = losscore.score(tuning.tuned("tuned"), TEXT, PAIRS[0][0])
+    np.testing.assert_allclose(tuned.columns["log_p"], seen[-1].sheet().columns["log_p"], rtol=1e-5, atol=1e-6)
     assert fingerprint(model.network) == before
 
 

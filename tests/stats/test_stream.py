@@ -9,8 +9,9 @@ from torch import Tensor
 
 from losscore.stats import Statistics, measure, stream
 
-# The package's name for the module is the function's.
+# The package's names for the modules are the functions'.
 stream_module = sys.modules[stream.__module__]
+measure_module = sys.modules[measure.__module__]
 WIDTH, VOCABULARY, TOKENS = 8, 50, 23
 DIGITS = tuple(range(30, 40))
 
@@ -49,7 +50,7 @@ def test_how_the_work_is_cut_changes_no_value(
     blocks: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream_module, "ROW_ELEMENTS", few * VOCABULARY)
+    monkeypatch.setattr(measure_module, "ROW_ELEMENTS", few * VOCABULARY)
     found = stream(
         iter(hidden.split(blocks)), lambda rows: rows @ weight, targets, DIGITS, vocabulary=VOCABULARY, chunk=chunk
     )
@@ -74,6 +75,7 @@ def test_no_more_rows_of_logits_than_a_chunk_exist_at_a_time(
 def test_the_default_chunk_is_bounded_in_elements(weight: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     measured: list[int] = []
+    equations = measure_module.by_equations
 
     def head(rows: Tensor) -> Tensor:
         asked.append(len(rows))
@@ -81,25 +83,25 @@ def test_the_default_chunk_is_bounded_in_elements(weight: Tensor, monkeypatch: p
 
     def counting(logits: Tensor, *rest: object, **settings: object) -> Statistics:
         measured.append(logits.numel())
-        return measure(logits, *rest, **settings)  # type: ignore[arg-type]
+        found: Statistics = equations(logits, *rest, **settings)
+        return found
 
     monkeypatch.setattr(stream_module, "HEAD_ELEMENTS", 10 * VOCABULARY)
-    monkeypatch.setattr(stream_module, "ROW_ELEMENTS", 4 * VOCABULARY)
-    monkeypatch.setattr(stream_module, "measure", counting)
+    monkeypatch.setattr(measure_module, "ROW_ELEMENTS", 4 * VOCABULARY)
+    monkeypatch.setattr(measure_module, "by_equations", counting)
     rows = torch.zeros(95, WIDTH, dtype=torch.float64)
     stream([rows], head, torch.zeros(95, dtype=torch.long), vocabulary=VOCABULARY)
     assert max(asked) == 10
     assert max(measured) == 4 * VOCABULARY
+    assert sum(measured) == 95 * VOCABULARY
 
 
 def test_a_vocabulary_larger_than_a_chunk_goes_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_module, "HEAD_ELEMENTS", 10)
-    monkeypatch.setattr(stream_module, "ROW_ELEMENTS", 10)
     rows = torch.randn(3, 50)
-    same(
-        stream([rows], lambda part: part, torch.tensor([0, 1, 2]), vocabulary=50),
-        measure(rows, torch.tensor([0, 1, 2])),
-    )
+    whole = measure(rows, torch.tensor([0, 1, 2]))
+    monkeypatch.setattr(measure_module, "ROW_ELEMENTS", 10)
+    same(stream([rows], lambda part: part, torch.tensor([0, 1, 2]), vocabulary=50), whole)
 
 
 def test_nothing_to_measure_is_an_empty_table() -> None:

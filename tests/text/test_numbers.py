@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from decimal import Decimal
 
 import pytest
@@ -99,9 +98,8 @@ def test_the_places_of_a_group_depend_on_what_follows_it() -> None:
     assert digit_places("12345")[0].place == 4
 
 
-@pytest.mark.parametrize("text", ["7" * 50_000, "7." * 25_000, "." * 50_000, "1." + "7" * 50_000])
-def test_a_long_run_takes_linear_time(text: str) -> None:
-    started = time.perf_counter()
+@pytest.mark.timeout(60)  # a reader that looks back over the run at each digit takes an hour
+@pytest.mark.parametrize("text", ["7" * 300_000, "7." * 150_000, "." * 300_000, "1." + "7" * 300_000])
+def test_a_very_long_run_is_read(text: str) -> None:
     places = digit_places(text)
-    assert time.perf_counter() - started < 2
     assert len(places) == sum(character in DIGITS for character in text)

@@ -72,7 +72,9 @@ class Oracle:
     def encoder(self) -> TextEncoder:
         return TextEncoder(self.tokenizer)
 
-    def blocks(self, ids: list[int], *, first: int = 0, piece: int = 1024) -> Iterator[tuple[int, Tensor]]:
+    def blocks(
+        self, ids: list[int], *, first: int = 0, piece: int = 1024, past: Any = None
+    ) -> Iterator[tuple[int, Tensor]]:
         assert 0 < len(ids) <= self.context
         self.read.append(list(ids))
         for start in range(first, len(ids), piece):

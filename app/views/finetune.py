@@ -1,0 +1,115 @@
+"""The Fine-tune page: press the button, and watch the distributions sharpen."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import jobs, session
+from app.components import tune_after, tune_watch
+from app.components.plain import plain
+from app.components.tune_scene import choose_scene
+from app.components.tune_setup import Order, setup
+from losscore.errors import LosscoreError
+from losscore.objectives import CATALOGUE
+
+if TYPE_CHECKING:
+    from losscore.finetuning import FineTune
+    from losscore.models import Model
+
+_EVERY = 0.25
+
+
+def page() -> None:
+    """What to learn, the button, and the run of this tab: going on, or ended."""
+    jobs.warm_up()
+    st.markdown("### Fine-tune, and watch the distributions sharpen")
+    st.markdown(
+        "A copy of the model learns your text for a few steps. You see **p** of every token change, and what that "
+        "costs on other texts."
+    )
+    order, place = setup()
+    job = jobs.current()
+    busy = job is not None and job.active
+    pressed = place.button(
+        "Fine-tune",
+        type="primary",
+        width="stretch",
+        disabled=busy or isinstance(order, str),
+        key="tune-start",
+        help="One fine-tune at a time: stop the one below first." if busy else "Starts a fresh copy of the model.",
+    )
+    if isinstance(order, str):
+        st.info(plain(order), icon="✏️")
+    elif pressed and not busy:
+        _begin(order)
+    job = jobs.current()
+    if job is None:
+        st.caption("20 steps take about a quarter of a minute on a laptop. Nothing leaves this computer.")
+        return
+    follow(job, st.session_state.fine_tune_order)
+
+
+def follow(job: jobs.Job, order: Order) -> None:
+    """Draw the run, again and again while it goes on."""
+    polling = job.active
+    st.fragment(_follow, run_every=_EVERY if polling else None)(job, order, polling)
+
+
+def _follow(job: jobs.Job, order: Order, polling: bool) -> None:
+    view = job.view()
+    if polling and not view.active:
+        # The whole page once more: the button is free again, and nothing needs to be asked any longer.
+        st.rerun()
+    if view.active:
+        _progress(job, view)
+    else:
+        tune_after.outcome(view)
+    st.caption(f"{plain(', '.join(racer.title for racer in job.racers))} on: {plain(order.learned)}")
+    if not view.runs:
+        return
+    scene = tune_watch.draw(choose_scene(job, view), order)
+    if not view.active:
+        tune_after.film(scene)
+        tune_after.keep(job, view, order)
+
+
+def _progress(job: jobs.Job, view: jobs.View) -> None:
+    bar, button = st.columns([6, 1], vertical_alignment="bottom")
+    if view.state == "running":
+        pace = "" if view.seconds is None or view.left is None else f" · {_spoken(view.seconds)} a step"
+        left = "" if view.left is None else f" · about {_spoken(view.left)} left"
+        words = f"Step {view.step} of {view.steps}{pace}{left} · on {job.device}"
+    else:
+        words = view.sentence
+    bar.progress(view.step / max(view.steps, 1), plain(words))
+    button.button("Stop", on_click=job.cancel, key="tune-stop", icon="⏹️", width="stretch", help="Keeps what is there.")
+
+
+def _spoken(seconds: float) -> str:
+    if seconds >= 90:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def _begin(order: Order) -> None:
+    try:
+        model = session.model(order.model)
+    except LosscoreError as error:
+        st.error(plain(str(error)))
+        return
+    racers = [jobs.Racer(CATALOGUE[name].title, partial(_build, model, order, name)) for name in order.objectives]
+    st.session_state.fine_tune_order = order
+    jobs.begin(racers, str(model.device), order.settings.steps)
+    st.rerun()
+
+
+def _build(model: Model, order: Order, objective: str, stop: jobs.Stop) -> FineTune:
+    from losscore.finetuning import FineTune
+
+    return FineTune(model, order.examples, objective=objective, probes=order.probes, stop=stop, settings=order.settings)
+
+
+page()

@@ -1,0 +1,40 @@
+"""Logits -> statistics, by the equations as they stand or by one sweep through the processor's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from losscore.stats.equations import by_equations
+from losscore.stats.statistics import TOP, Statistics
+from losscore.stats.sweep import SMALLEST, by_sweep
+
+# Elements the equations see at one time: their float64 copies are the larger part of what they hold.
+ROW_ELEMENTS = 1 << 20
+
+
+def measure(
+    logits: Float[Tensor, "tokens vocab"],
+    targets: Int[Tensor, " tokens"],
+    digit_ids: Sequence[int] = (),
+    *,
+    top: int = TOP,
+) -> Statistics:
+    """Statistics of rows of logits (row t is the prediction of targets[t]).
+
+    float32 rows on the CPU are swept in cache (`by_sweep`, torch.get_num_threads() threads); float64 and half-precision
+    ones, small vocabularies and a GPU's go by the equations (`by_equations`). Both see each row alone, and agree to the
+    rounding of float32 exponentials (1e-6 relative).
+    """
+    z = logits.detach()
+    if z.device.type == "mps":  # no float64 on Apple's GPU
+        z = z.cpu()
+    ids = targets.to(z.device)
+    if z.device.type == "cpu" and z.dtype == torch.float32 and z.shape[-1] >= SMALLEST:
+        return by_sweep(z, ids, digit_ids, top=top)
+    few = max(1, ROW_ELEMENTS // max(1, z.shape[-1]))
+    starts = range(0, max(1, len(z)), few)
+    return Statistics.join([by_equations(z[at : at + few], ids[at : at + few], digit_ids, top=top) for at in starts])

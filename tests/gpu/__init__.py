@@ -1,0 +1,1 @@
+"""Checks on a GPU, outside pytest: `make gpu-check` or `python -m tests.gpu`."""

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from losscore.stats import expected_rank
+from losscore.stats.expected_rank import Floats, RankCounter
+
+
+def slowly(e: Floats) -> float:
+    return math.fsum(rank * float(value) for rank, value in enumerate(sorted(e, reverse=True), 1))
+
+
+def smooth(spread: float, size: int = 30_000) -> Floats:
+    z = np.random.default_rng(8).normal(size=size) * spread
+    return np.exp(z - z.max()).astype(np.float32)
+
+
+def with_one(e: np.ndarray) -> Floats:
+    return np.concatenate([[1.0], e]).astype(np.float32)
+
+
+@pytest.fixture
+def sorts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    counted: list[int] = []
+    whole: Callable[[Floats], float] = expected_rank.by_sort
+
+    def counting(e: Floats) -> float:
+        counted.append(len(e))
+        return whole(e)
+
+    monkeypatch.setattr(expected_rank, "by_sort", counting)
+    return counted
+
+
+@pytest.mark.parametrize("spread", [0.001, 0.1, 1.0, 3.0, 6.0])
+def test_a_smooth_distribution_is_counted_not_sorted(spread: float, sorts: list[int]) -> None:
+    e = smooth(spread)
+    # Far closer than the bound of 1e-6 that spares the sort.
+    assert RankCounter(len(e))(e) == pytest.approx(slowly(e), rel=1e-7)
+    assert sorts == []
+
+
+EDGE = np.float32(2.0**-8)
+NEXT = np.nextafter(np.float32(2.0**-8 * (1 + 2.0**-8)), np.float32(0))
+HEAPS = {
+    "at both edges of a bucket": with_one(np.repeat([EDGE, NEXT], 5_000)),
+    "at one edge": with_one(np.repeat(EDGE, 10_000)),
+    "at the other": with_one(np.repeat(NEXT, 10_000)),
+    "of pairs": with_one(np.repeat([2.0**-8, 2.0**-20], 4)),
+}
+
+
+@pytest.mark.parametrize("name", HEAPS)
+def test_a_heap_within_one_bucket_is_told_apart(name: str, sorts: list[int]) -> None:
+    e = np.append(HEAPS[name], np.float32(2.0**-40))
+    assert RankCounter(len(e))(e) == pytest.approx(slowly(e), rel=1e-6)
+    assert bool(sorts) == (name != "of pairs" and len(np.unique(e)) > 2)
+
+
+def test_what_is_left_out_weighs_nothing() -> None:
+    e = with_one(np.repeat(np.float32(1e-20), 200_000))
+    assert RankCounter(len(e))(e) == pytest.approx(slowly(e), rel=1e-7)
+    assert RankCounter(4)(np.array([1, 0, 0, 0], np.float32)) == 1.0
+
+
+def test_a_counter_carries_nothing_from_row_to_row() -> None:
+    counter = RankCounter(30_000)
+    first = counter(smooth(3.0))
+    counter(smooth(0.001))
+    assert counter(smooth(3.0)) == first
+
+
+@given(arrays(np.float32, st.integers(1, 80), elements=st.floats(0, 1, width=32)))
+def test_any_row(rest: np.ndarray) -> None:
+    e = with_one(rest)
+    assert RankCounter(len(e))(e) == pytest.approx(slowly(e), rel=1e-6)
