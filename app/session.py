@@ -17,6 +17,7 @@ import streamlit as st
 from losscore.errors import LosscoreError
 
 if TYPE_CHECKING:
+    from losscore.memory import Memory
     from losscore.models import Model
     from losscore.sheet import Sheet
 
@@ -37,6 +38,7 @@ class Request:
     bos: str
     parse_special: bool
     limit: int | None = FIRST_TOKENS
+    dtype: str = "float32"
 
 
 class SheetStore:
@@ -75,15 +77,17 @@ def sheets() -> SheetStore:
     return SheetStore()
 
 
-@st.cache_resource(show_spinner=False, max_entries=2)
-def _model(name: str) -> Model:
+@st.cache_resource(show_spinner=False, max_entries=3)
+def _model(name: str, dtype: str) -> Model:
     import losscore
 
-    return losscore.load(name)
+    return losscore.load(name, dtype=dtype)
 
 
-def model(name: str) -> Model:
+def model(name: str, dtype: str = "float32") -> Model:
     """The model of that name: shared, loaded once, never changed; or a tuned one of this session, by its key.
+
+    A tuned one computes in float32 whatever is asked for.
 
     Raises LosscoreError, one sentence, for a tuned one that this session doesn't have.
     """
@@ -94,7 +98,7 @@ def model(name: str) -> Model:
             )
         return _tuned()[name].model
     with st.spinner("Loading the model … (the first time it is unpacked, some 20 seconds)"):
-        return _model(name)
+        return _model(name, dtype)
 
 
 def sheet(request: Request) -> Sheet:
@@ -103,7 +107,7 @@ def sheet(request: Request) -> Sheet:
     def compute() -> Sheet:
         import losscore
 
-        loaded = model(request.model)
+        loaded = model(request.model, request.dtype)
         bar = st.progress(0.0, "Reading the text …")
 
         def show(share: float) -> None:
@@ -119,11 +123,20 @@ def sheet(request: Request) -> Sheet:
                 parse_special=request.parse_special,
                 limit=request.limit,
                 progress=show,
+                memory=_memory(),
             )
         finally:
             bar.empty()
 
     return sheets().get(request, compute)
+
+
+def _memory() -> Memory:
+    """What this session's last text left behind, so that an edit at its end costs only what it changed."""
+    from losscore.memory import Memory
+
+    kept: Memory = st.session_state.setdefault("memory", Memory())
+    return kept
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from losscore.lanes.lane import format_value as f
 from losscore.sheet import Sheet
 
@@ -165,3 +167,20 @@ def verdict(weight: float) -> str:
     if weight <= 1.1:
         return "pushes as cross-entropy does"
     return "pushes more"
+
+
+def precision(exact: Sheet, coarse: Sheet) -> str:
+    """How far the figures of one text move when the model computes in another dtype, in one sentence."""
+    one, other = (np.asarray(sheet.columns["p"], dtype=np.float64) for sheet in (exact, coarse))
+    known = np.isfinite(one) & np.isfinite(other)
+    if not known.any():
+        return "There is nothing to compare: no token has a prediction."
+    moved = np.where(known, np.abs(other - one), -1.0)
+    row = int(moved.argmax())
+    before, after = exact.summary.mean_nll, coarse.summary.mean_nll
+    nll = f"; mean NLL {before:.4f} against {after:.4f} nats" if before is not None and after is not None else ""
+    return (
+        f"{coarse.provenance['dtype']} against {exact.provenance['dtype']}: p differs by at most "
+        f"{f(float(moved[row]))}, at token {row + 1} “{exact.columns['token'][row]}” "
+        f"({f(float(one[row]))} against {f(float(other[row]))}){nll}."
+    )

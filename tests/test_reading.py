@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import losscore
-from losscore.reading import Reading, place_name, read_row
+from losscore.reading import Reading, place_name, precision, read_row
 from losscore.sheet import Sheet
 from tests.tiny.table import sheet_of
 
@@ -157,3 +158,19 @@ def test_every_row_of_a_real_sheet_can_be_read(mini: Any) -> None:
     sheet = losscore.score(mini, "8 pens cost 12.5 😀")
     for at in range(len(sheet)):
         assert all(said.title and said.sentence for said in read_row(sheet, at))
+
+
+def test_what_another_dtype_changes_is_said_with_its_largest_difference() -> None:
+    tokens = ["a", "b", "c"]
+    exact = sheet_of(tokens, p=[None, 0.5, 0.25], log_p=[None, math.log(0.5), math.log(0.25)])
+    coarse = sheet_of(tokens, p=[None, 0.49, 0.5], log_p=[None, math.log(0.49), math.log(0.5)])
+    exact, coarse = (
+        replace(sheet, provenance={**sheet.provenance, "dtype": dtype})
+        for sheet, dtype in ((exact, "float32"), (coarse, "bfloat16"))
+    )
+    nll, other = -math.log(0.125) / 2, -math.log(0.49 * 0.5) / 2
+    assert precision(exact, coarse) == (
+        "bfloat16 against float32: p differs by at most 0.250, at token 3 “c” (0.250 against 0.500); "
+        f"mean NLL {nll:.4f} against {other:.4f} nats."
+    )
+    assert "nothing to compare" in precision(sheet_of(["a"]), sheet_of(["a"]))

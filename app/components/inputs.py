@@ -11,6 +11,7 @@ from app.components.plain import plain
 
 OWN = "own"
 _MODES = {"plain": "Plain text", "pair": "Prompt + response"}
+_DTYPES = ("float32", "bfloat16")
 _BOS = {"auto": "As the tokenizer says", "always": "Always", "never": "Never"}
 UNITS = {"nats": "nats", "bits": "bits"}
 VIEWS = {"panes": "Six panes", "stripes": "Stripes"}
@@ -43,7 +44,7 @@ def controls() -> tuple[session.Request, str]:
         "tokens are targets.",
     )
     with right.popover("Settings", icon="⚙️", width="stretch"):
-        model, bos, special = _settings()
+        model, bos, special, dtype = _settings()
     if st.session_state.get("tuned_model_gone"):
         st.warning(
             f"That fine-tuned model is not in this tab, so {plain(model)} is shown. A tuned model stays with the tab "
@@ -59,7 +60,7 @@ def controls() -> tuple[session.Request, str]:
         placeholder="Type or paste a text.",
         persist_state="session",
     )
-    return session.Request(model, text, prompt, bos, special), example
+    return session.Request(model, text, prompt, bos, special, dtype=dtype), example
 
 
 def _load(example: str, chosen: dict[str, str]) -> None:
@@ -72,7 +73,7 @@ def _load(example: str, chosen: dict[str, str]) -> None:
     st.session_state.mode = "pair" if "prompt" in chosen else "plain"
 
 
-def _settings() -> tuple[str, str, bool]:
+def _settings() -> tuple[str, str, bool, str]:
     model = _model()
     bos = st.selectbox(
         "Start token (BOS)",
@@ -89,8 +90,16 @@ def _settings() -> tuple[str, str, bool]:
         bind="query-params",
         help="Off: a typed <|endoftext|> is ordinary text. On: it becomes the control token itself.",
     )
+    dtype = st.selectbox(
+        "Compute in",
+        _DTYPES,
+        key="dtype",
+        bind="query-params",
+        help="bfloat16 keeps 8 of float32's 24 bits in the model's own arithmetic: half the memory, faster on some "
+        "processors, less exact. The statistics are always taken in float32 or better.",
+    )
     st.caption("The address bar holds example, model and settings: copy it to share this view.")
-    return model, bos, special
+    return model, bos, special, dtype
 
 
 def _model() -> str:

@@ -53,7 +53,7 @@ def noise_section(request: session.Request, objectives: list[Objective]) -> None
 def _run(
     request: session.Request, examples: list[Example], objectives: list[Objective], rate: float, seed: int
 ) -> NoiseReport:
-    model = session.model(request.model)
+    model = session.model(request.model, request.dtype)
     # Any click reruns the page, which ends this run at the next step.
     st.button("Stop", key="stop-noise")
     bar = st.progress(0.0, f"Reading {len(examples)} answers …")

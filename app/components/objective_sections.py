@@ -219,7 +219,7 @@ def gradient_section(
 ) -> None:
     """Where each objective's gradient goes, by bins of p and per token."""
     slow = any(objective.needs_distribution for objective in objectives)
-    model = session.model(request.model) if slow else None
+    model = session.model(request.model, request.dtype) if slow else None
     norms = {o.title: gradient(sheet, o, model) for o in objectives}
     shares = gradient_by_p(np.asarray(sheet.columns["p"], dtype=np.float64), norms)
     picture(

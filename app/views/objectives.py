@@ -68,7 +68,7 @@ def _weights(sheet: Sheet, request: session.Request, objectives: list[Objective]
     slow = any(objective.needs_distribution for objective in objectives)
     if not slow:
         return weights_table(sheet, objectives)
-    model = session.model(request.model)
+    model = session.model(request.model, request.dtype)
     bar = st.progress(0.0, "Running the model again …")
 
     def show(share: float) -> None:

@@ -15,6 +15,7 @@ from app.components.table import table
 from app.components.token_panel import token_panel
 from losscore.errors import LosscoreError
 from losscore.lanes.change import change_payload, change_words, largest_changes, summary
+from losscore.reading import precision
 
 if TYPE_CHECKING:
     from losscore.sheet import Sheet
@@ -140,6 +141,18 @@ def _notices(sheet: Sheet, request: session.Request) -> None:
         st.warning(f"This tokenizer merges digits: {missing} of {summary.digits_in_text} digits get no DEL penalty.")
     for note in sheet.provenance["notes"]:
         st.caption(f"ℹ️ {plain(note)}")
+    if sheet.provenance["dtype"] != "float32":
+        _precision(sheet, request)
+
+
+def _precision(sheet: Sheet, request: session.Request) -> None:
+    """What the coarser numbers of the model's own arithmetic change, when somebody asks."""
+    if not st.button("Compare with float32", key="compare-dtype", help="Reads the text once more, in float32."):
+        return
+    try:
+        st.markdown(plain(precision(session.sheet(replace(request, dtype="float32")), sheet)))
+    except LosscoreError as error:
+        st.warning(plain(str(error)))
 
 
 def _wants_all(request: session.Request) -> bool:

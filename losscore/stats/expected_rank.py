@@ -31,7 +31,7 @@ class RankCounter:
     """
 
     def __init__(self, size: int) -> None:
-        # Numbers below this are left out: all of them together weigh at most size^2 / 2 of it, of a result of 1 or more.
+        # What is smaller is left out: together it adds at most size^2 / 2 times this to a result of 1 or more.
         self._floor = int(np.float32(2e-7 / size**2).view(np.int32))
         self._short = np.empty(size, np.int32)
         self._key = np.empty(size, np.int64)

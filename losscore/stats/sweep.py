@@ -67,8 +67,16 @@ class _Found:
         self.top_log_p = np.empty((tokens, top))
 
     def statistics(self, digit_logits: Tensor) -> Statistics:
-        columns = (self.log_p, self.entropy, self.rank, self.expected_rank, self.concentration)
-        return Statistics(*map(torch.from_numpy, (*columns, self.top_ids, self.top_log_p)), digit_logits)
+        return Statistics(
+            log_p=torch.from_numpy(self.log_p),
+            entropy=torch.from_numpy(self.entropy),
+            rank=torch.from_numpy(self.rank),
+            expected_rank=torch.from_numpy(self.expected_rank),
+            concentration=torch.from_numpy(self.concentration),
+            top_ids=torch.from_numpy(self.top_ids),
+            top_log_p=torch.from_numpy(self.top_log_p),
+            digit_logits=digit_logits,
+        )
 
 
 class _Scratch:
@@ -107,7 +115,7 @@ class _Work:
             return next(self._blocks, None)
 
 
-def _block(z: Floats, ids: np.ndarray[Any, np.dtype[np.int64]], rows: slice, scratch: _Scratch, found: _Found) -> None:
+def _block(z: Floats, own: Floats, rows: slice, scratch: _Scratch, found: _Found) -> None:
     """The statistics of a few rows."""
     count, size = z.shape
     broken = ~np.isfinite(z.max(1))
@@ -153,4 +161,5 @@ def _dot(one: Floats, other: Floats) -> Doubles:
     """sum_v one_v other_v of every row; `other` may be one run that is used again and again."""
     runs = one.reshape(len(one), -1, _RUN)
     pairs = other if other.ndim == 1 else other.reshape(runs.shape)
-    return np.vecdot(runs, pairs).sum(1, dtype=np.float64)
+    sums: Doubles = np.vecdot(runs, pairs).sum(1, dtype=np.float64)
+    return sums

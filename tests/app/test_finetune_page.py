@@ -22,7 +22,7 @@ MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 def small(request, mini, monkeypatch):
     """The mini model instead of the embedded one, except where a test asks for that."""
     if "embedded" not in request.keywords:
-        monkeypatch.setattr(session, "_model", lambda name: mini)
+        monkeypatch.setattr(session, "_model", lambda name, dtype="float32": mini)
         monkeypatch.setattr(session, "model_names", lambda: ["mini"])
 
 

@@ -25,7 +25,7 @@ def small_models(monkeypatch):
     """The pages with one small model on this computer; a server's store of its own."""
     store = SheetStore()
 
-    def load(name):
+    def load(name, dtype="float32"):
         if name != "mini":
             raise LosscoreError(f"There is no model {name}.")
         return BASE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,8 @@ def test_half_precision_weights_are_read_in_float32(tmp_path: Path) -> None:
     rounded = {name: value.bfloat16() for name, value in network.state_dict().items()}
     network.save_pretrained(tmp_path, state_dict=rounded)
     byte_tokenizer().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
     assert {value.dtype for value in load_file(tmp_path / "model.safetensors").values()} == {torch.bfloat16}
     model = load(str(tmp_path), device="cpu")
     assert {parameter.dtype for parameter in model.network.parameters()} == {torch.float32}

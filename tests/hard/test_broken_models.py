@@ -275,11 +275,19 @@ def test_a_model_that_nobody_holds_is_gone(sound: Path) -> None:
     assert sheet.summary.scored == 5
 
 
-def test_loaded_and_scored_in_inference_mode_a_model_can_still_be_trained(sound: Path) -> None:
+@pytest.mark.parametrize("kind", ["folder", "gguf"])
+def test_loaded_and_scored_in_inference_mode_a_model_can_still_be_trained(
+    sound: Path, tmp_path: Path, kind: str
+) -> None:
+    path = sound
+    if kind == "gguf":
+        path = tmp_path / "tiny.gguf"
+        tiny_gguf.write(path)
     with torch.inference_mode():
-        model = load(str(sound), device="cpu")
+        model = load(str(path), device="cpu")
         inside = losscore.score(model, "a b 12")
     assert inside.rows() == losscore.score(model, "a b 12").rows()
+    assert not any(tensor.is_inference() for tensor in (*model.network.parameters(), *model.network.buffers()))
     copy = deepcopy(model.network).train()
     ids = torch.tensor([[1, 2, 3]])
     copy(ids, labels=ids).loss.backward()

@@ -50,18 +50,19 @@ def test_a_smooth_distribution_is_counted_not_sorted(spread: float, sorts: list[
 EDGE = np.float32(2.0**-8)
 NEXT = np.nextafter(np.float32(2.0**-8 * (1 + 2.0**-8)), np.float32(0))
 HEAPS = {
-    "at both edges of a bucket": with_one(np.repeat([EDGE, NEXT], 5_000)),
-    "at one edge": with_one(np.repeat(EDGE, 10_000)),
-    "at the other": with_one(np.repeat(NEXT, 10_000)),
-    "of pairs": with_one(np.repeat([2.0**-8, 2.0**-20], 4)),
+    "at both edges of a bucket": np.repeat([EDGE, NEXT], 5_000),
+    "at one edge": np.repeat(EDGE, 10_000),
+    "at the other": np.repeat(NEXT, 10_000),
+    "of pairs": np.repeat(2.0 ** -np.arange(4, 12), 2),
+    "of two": np.array([EDGE, NEXT]),
 }
 
 
 @pytest.mark.parametrize("name", HEAPS)
-def test_a_heap_within_one_bucket_is_told_apart(name: str, sorts: list[int]) -> None:
-    e = np.append(HEAPS[name], np.float32(2.0**-40))
+def test_a_heap_within_one_bucket_is_told_apart(name: str) -> None:
+    # The last one makes the buckets wide.
+    e = with_one(np.append(HEAPS[name], 2.0**-40))
     assert RankCounter(len(e))(e) == pytest.approx(slowly(e), rel=1e-6)
-    assert bool(sorts) == (name != "of pairs" and len(np.unique(e)) > 2)
 
 
 def test_what_is_left_out_weighs_nothing() -> None:
