@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from losscore.sheet import Sheet
 
 FIRST_TOKENS = 2000
+DRAWN_TOKENS = 5000
 MOST_TUNED = 4
 # No folder, file or Hugging Face id starts like this.
 _TUNED = "tuned:"
@@ -61,13 +62,13 @@ class SheetStore:
                     return self._sheets[request]
             try:
                 sheet = compute()
+                with self._lock:
+                    self._sheets[request] = sheet
+                    while len(self._sheets) > self._size:
+                        self._sheets.popitem(last=False)
             finally:
                 with self._lock:
                     self._running.pop(request, None)
-            with self._lock:
-                self._sheets[request] = sheet
-                while len(self._sheets) > self._size:
-                    self._sheets.popitem(last=False)
             return sheet
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +100,22 @@ class Sheet:
         if not inside.any():
             raise IndexError(f"no token holds character {character}")
         return int(inside.argmax())
+
+    def part(self, start: int, stop: int) -> Sheet:
+        """The rows from `start` to before `stop` as a sheet of their own; text and provenance stay the whole's."""
+        at = slice(start, min(stop, len(self)))
+        inside = range(at.start, at.stop)
+        return replace(
+            self,
+            columns={name: values[at] for name, values in self.columns.items()},
+            special=self.special[at],
+            cut_characters={row - start: cut for row, cut in self.cut_characters.items() if row in inside},
+            top_tokens=self.top_tokens[at],
+            top_ids=None if self.top_ids is None else self.top_ids[at],
+            top_log_p=None if self.top_log_p is None else self.top_log_p[at],
+            digit_logits={row - start: values for row, values in self.digit_logits.items() if row in inside},
+            p_digits={row - start: values for row, values in self.p_digits.items() if row in inside},
+        )
 
     @cached_property
     def summary(self) -> Summary:

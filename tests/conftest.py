@@ -20,7 +20,12 @@ install_import_hook(["losscore.stats", "losscore.objectives"], "beartype.beartyp
 
 settings.register_profile("losscore", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("losscore")
-torch.set_num_threads(2)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # Two threads in a tiny network mostly wait for each other.
+    torch.set_num_threads(2 if item.get_closest_marker("embedded") else 1)
+
 
 REFERENCE = Path(__file__).parent / "reference"
 

@@ -38,6 +38,18 @@ def test_its_python_lines_run(tmp_path):
     assert "<html" in (tmp_path / "pens.html").read_text("utf-8")
 
 
+@pytest.mark.embedded
+def test_its_fine_tuning_lines_run(tmp_path):
+    code = re.search(r"```python\n(import losscore\nfrom losscore.finetuning import FineTune\n.*?)```", TEXT, re.S)
+    assert code is not None
+    done = subprocess.run([sys.executable, "-c", code[1]], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    nll = [float(line.split()[1]) for line in done.stdout.splitlines()]
+    assert len(nll) == 6
+    assert nll[-1] < nll[0]
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
+
+
 def test_its_lines_on_objectives_run():
     code = re.search(r"```python\n(from losscore import objectives\n.*?)```", TEXT, re.S)
     assert code is not None

@@ -301,3 +301,23 @@ def test_the_row_of_a_character_is_the_first_token_that_holds_it() -> None:
     assert [sheet.row_at(at) for at in range(4)] == [0, 1, 1, 2]
     with pytest.raises(IndexError):
         sheet.row_at(4)
+
+
+def test_a_part_holds_its_rows_and_nothing_else(mini):
+    sheet = losscore.score(mini, "They cost 2 * 13 = 26 euros, 한국 12.5.")
+    start, stop = 3, len(sheet) - 2
+    part = sheet.part(start, stop)
+    assert len(part) == stop - start
+    for name, values in sheet.columns.items():
+        assert np.array_equal(part.columns[name], values[start:stop], equal_nan=np.asarray(values).dtype.kind == "f")
+    assert part.top_tokens == sheet.top_tokens[start:stop]
+    assert np.array_equal(part.top_ids, sheet.top_ids[start:stop])
+    assert {row + start for row in part.p_digits} == {row for row in sheet.p_digits if start <= row < stop}
+    for row in part.p_digits:
+        assert part.p_digits[row] == sheet.p_digits[row + start]
+        assert part.digit_logits[row] == sheet.digit_logits[row + start]
+    assert {row + start: cut for row, cut in part.cut_characters.items()} == {
+        row: cut for row, cut in sheet.cut_characters.items() if start <= row < stop
+    }
+    assert part.text == sheet.text
+    assert len(sheet.part(0, 10**6)) == len(sheet)

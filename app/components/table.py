@@ -12,6 +12,7 @@ from losscore.columns import COLUMNS
 if TYPE_CHECKING:
     from losscore.sheet import Sheet
 
+_SHOWN = 20_000
 _DOWNLOADS = {
     "csv": ("CSV", "text/csv"),
     "json": ("JSON", "application/json"),
@@ -24,7 +25,10 @@ def table(sheet: Sheet) -> None:
     """The table, sortable by any column, and one button for each export."""
     st.subheader("All columns", anchor=False)
     meanings = {name: st.column_config.Column(help=column.meaning) for name, column in COLUMNS.items()}
-    st.dataframe(sheet.to_frame(), hide_index=True, key="table", column_config=meanings)
+    shown = sheet if len(sheet) <= _SHOWN else sheet.part(0, _SHOWN)
+    if len(sheet) > _SHOWN:
+        st.caption(f"The first {_SHOWN:,} of {len(sheet):,} rows; the downloads have all of them.")
+    st.dataframe(shown.to_frame(), hide_index=True, key="table", column_config=meanings)
     with st.container(horizontal=True):
         for suffix, (label, mime) in _DOWNLOADS.items():
             st.download_button(

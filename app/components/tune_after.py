@@ -102,7 +102,7 @@ def keep(job: Job, view: View, order: Order) -> None:
 
 def _show_tuned(racer: Racer, steps: int, order: Order) -> None:
     try:
-        key = session.add_tuned(f"{racer.title}, {steps} steps", racer.tuned(), order.model)
+        key = session.add_tuned(f"{racer.title}, {steps} step{'' if steps == 1 else 's'}", racer.tuned(), order.model)
     except LosscoreError as error:
         st.error(plain(str(error)))
         return

@@ -73,18 +73,39 @@ def lanes(sheet: Sheet, request: session.Request, example: str, base: Sheet | No
             default="nats",
             bind="query-params",
         )
-    signature = session.signature(request)
-    first = session.start_row("tokens", signature, session.selected(request, _first(sheet, example)))
     bits = units == "bits"
     if base is not None and view == "change":
         st.markdown(plain(summary(base, sheet)))
-        row = mount(_change(base, sheet, signature, bits), f"strip-{signature}", first)
+    start = _part(sheet)
+    signature = f"{session.signature(request)}-{start}" if start else session.signature(request)
+    drawn = sheet.part(start, start + session.DRAWN_TOKENS) if len(sheet) > session.DRAWN_TOKENS else sheet
+    wanted = session.selected(request, _first(sheet, example)) - start
+    first = session.start_row("tokens", signature, wanted if 0 <= wanted < len(drawn) else 0)
+    if base is not None and view == "change":
+        before = base.part(start, start + session.DRAWN_TOKENS) if len(base) > session.DRAWN_TOKENS else base
+        row = start + mount(_change(before, drawn, signature, bits), f"strip-{signature}", first)
     else:
-        row = strip(sheet, signature, view=view, bits=bits, first=first)
+        row = start + strip(drawn, signature, view=view, bits=bits, first=first)
     session.select(request, row)
     if base is not None:
         _since_base(base, sheet, row, bits)
     token_panel(sheet, row)
+
+
+def _part(sheet: Sheet) -> int:
+    """The first token to draw: a very long text is drawn part by part, or the browser would stand still."""
+    drawn = session.DRAWN_TOKENS
+    if len(sheet) <= drawn:
+        return 0
+    starts = list(range(0, len(sheet), drawn))
+    start: int = st.selectbox(
+        "Tokens to draw",
+        starts,
+        format_func=lambda start: f"{start + 1:,} to {min(start + drawn, len(sheet)):,} of {len(sheet):,}",
+        key="part",
+        help="All of them are scored, and all are in the summary and in the downloads.",
+    )
+    return start
 
 
 @st.cache_data(show_spinner=False, max_entries=32)

@@ -46,7 +46,7 @@ def open_app(
 
 def _app_script() -> Path:
     package = Path(__file__).parents[1]
-    for script in (package / "_site" / "app" / "main.py", package.parent / "app" / "main.py"):
+    for script in (package / "_site" / "app" / "server.py", package.parent / "app" / "server.py"):
         if script.is_file():
             return script
     raise LosscoreError("The app's files are missing: install losscore again.")

@@ -190,7 +190,7 @@ def heat_chart(sheet: Sheet, steps: int) -> Chart:
     ordinals = [step for step in range(steps + 1) if step % apart == 0 or step == steps]
     names = json.dumps([_short(str(token)) for token in sheet.columns["token"]])
     return {
-        "height": max(110, min(15 * len(ordinals), 330)),
+        "height": max(200, min(15 * len(ordinals), 330)),
         "mark": {"type": "rect"},
         "encoding": {
             "x": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,9 +44,18 @@ class Passage:
         return Targets.join([stretch.targets for stretch in self.stretches])
 
 
-def read_passages(model: Model, examples: Sequence[Example], bos: str) -> list[Passage]:
-    """The examples as `model` reads them, but for those without a target. TextError where that leaves none."""
-    passages = [_passage(model, example, number, bos) for number, example in enumerate(examples)]
+def read_passages(
+    model: Model, examples: Sequence[Example], bos: str, tick: Callable[[], None] | None = None
+) -> list[Passage]:
+    """The examples as `model` reads them, but for those without a target. TextError where that leaves none.
+
+    tick() is called before each one and may raise.
+    """
+    passages = []
+    for number, example in enumerate(examples):
+        if tick:
+            tick()
+        passages.append(_passage(model, example, number, bos))
     with_targets = [passage for passage in passages if passage.stretches and passage.targets.count]
     if not with_targets:
         raise TextError("There is nothing to train on: give a text of at least two tokens, or a response.")

@@ -43,6 +43,8 @@ class Probe:
     """One text (its first window, where it is longer), run through the base model once; of that only rows are kept."""
 
     def __init__(self, model: Model, text: str, bos: str) -> None:
+        if not isinstance(text, str):
+            raise TextError(f"A text to look at elsewhere must be a text, not {type(text).__name__}.")
         try:
             (passage,) = read_passages(model, [Example("", text)], bos)
         except TextError as error:

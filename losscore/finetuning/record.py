@@ -129,7 +129,10 @@ def _snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "step": snapshot.step,
         **figures,
         "seconds": snapshot.seconds,
-        "probes": [asdict(probe) for probe in snapshot.probes],
+        "probes": [
+            {name: _finite(value) if isinstance(value, float) else value for name, value in asdict(probe).items()}
+            for probe in snapshot.probes
+        ],
         "examples": [{name: _plain(name, sheet.columns[name]) for name in changing} for sheet in sheets],
     }
 

@@ -8,7 +8,6 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import torch
 
 from losscore.errors import Cancelled, LosscoreError
 from losscore.finetuning.copies import TrainingCopy, training_copy
+from losscore.finetuning.guards import as_last_seen, in_training, plainly
 from losscore.finetuning.passage import Passage, read_passages
 from losscore.finetuning.probes import Probe, ProbeReading
 from losscore.finetuning.record import Record
@@ -26,7 +26,7 @@ from losscore.finetuning.snapshot import Reading, Snapshot, means, split
 from losscore.finetuning.step import Pass, run_pass
 from losscore.finetuning.trainee import Trainee
 from losscore.objectives import Objective, find
-from losscore.text.examples import Example, as_examples
+from losscore.text.examples import Given, as_examples
 
 if TYPE_CHECKING:
     from losscore.models import Model
@@ -36,21 +36,22 @@ _WATCHED = 8
 
 def finetune(
     model: Model,
-    examples: str | Sequence[str | tuple[str, str] | Example],
+    examples: Given,
     *,
     objective: Objective | str = "nll",
     steps: int = 20,
     lr: float | None = None,
     method: str = "lora",
     seed: int = 0,
-    probes: Sequence[str] = (),
+    probes: str | Sequence[str] = (),
     **settings: Any,
 ) -> Iterator[Snapshot]:
     """Fine-tune a copy of `model` on `examples` and yield `steps` + 1 snapshots; closing the generator frees the copy.
 
-    examples: a text, texts, or (prompt, response) pairs; only the responses are trained on. probes: texts that are not
-    trained on, to see what it costs elsewhere. The other settings are those of `Settings`. For the tuned model itself,
-    use `FineTune`. Raises LosscoreError, one plain sentence; snapshots already yielded stay good.
+    examples: a text, texts, (prompt, response) pairs, or dicts of the two; only the responses are trained on, as they
+    are: no end-of-text token is added. probes: texts that are not trained on, to see what it costs elsewhere. The other
+    settings are those of `Settings`. For the tuned model itself, use `FineTune`. Raises LosscoreError, one plain
+    sentence; snapshots already yielded stay good.
     """
     run = FineTune(
         model, examples, objective=objective, probes=probes, steps=steps, lr=lr, method=method, seed=seed, **settings
@@ -66,13 +67,14 @@ def finetune(
 class FineTune:
     """One fine-tune of a copy of `model`, which itself is never changed. Iterate once for its snapshots."""
 
+    @in_training
     def __init__(
         self,
         model: Model,
-        examples: str | Sequence[str | tuple[str, str] | Example],
+        examples: Given,
         *,
         objective: Objective | str = "nll",
-        probes: Sequence[str] = (),
+        probes: str | Sequence[str] = (),
         stop: Callable[[], bool] | None = None,
         settings: Settings | None = None,
         **changes: Any,
@@ -86,22 +88,37 @@ class FineTune:
         except TypeError as error:
             raise LosscoreError(f"There is no such setting ({error}).") from error
         self.objective = find(objective) if isinstance(objective, str) else objective
+        if not isinstance(self.objective, Objective):
+            raise LosscoreError(f"The objective must be a name or one of losscore.objectives, not {objective!r}.")
         self._stop = stop
+        self._begun = False
         self._digit_ids = tuple(model.encoder.vocabulary.digit_ids or ())
-        self._passages = read_passages(model, as_examples(examples), self.settings.bos)
-        self._watched = self._passages[:_WATCHED]
-        self._probes = [Probe(model, text, self.settings.bos) for text in probes]
         self._base = model
-        with _plainly(self):
+        given = as_examples(examples)
+        with plainly(self.device):
+            self._passages = read_passages(model, given, self.settings.bos, self._tick)
+            self._watched = self._passages[:_WATCHED]
+            self._left_out = len(given) - len(self._passages)
+            self._probes = self._made_probes([probes] if isinstance(probes, str) else probes)
+            self._tick()
             self._copy: TrainingCopy | None = training_copy(model, self.settings)
         self.trainable = sum(parameter.numel() for parameter in self._copy.trained)
         # Sheets are made with the base's tokenizer and name; the copy itself they do not keep alive.
-        self._shown = _with_encoder(replace(model, dtype=torch.float32), model)
+        notes = (*model.notes, *self.notes)
+        self._shown = _with_encoder(replace(model, dtype=torch.float32, notes=notes), model)
 
     @property
     def device(self) -> torch.device:
         """Where it trains."""
         return self._base.device
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was asked and could not be done, in sentences; every sheet carries them too."""
+        if not self._left_out:
+            return ()
+        count, verb = len(self._passages) + self._left_out, "have" if self._left_out > 1 else "has"
+        return (f"{self._left_out} of {count} examples {verb} no token to train on and are left out.",)
 
     def record(self) -> Record:
         """A fresh record for this run."""
@@ -109,6 +126,9 @@ class FineTune:
 
     def __iter__(self) -> Iterator[Snapshot]:
         copy, settings = self._alive(), self.settings
+        if self._begun:
+            raise LosscoreError("This fine-tune has been run: start a new one.")
+        self._begun = True
         trainee = Trainee(copy.network, self._base.streams, settings.autocast)
         optimizer = torch.optim.AdamW(copy.trained, lr=settings.rate, weight_decay=0.0)
         order = torch.Generator().manual_seed(settings.seed)
@@ -118,7 +138,7 @@ class FineTune:
         began = time.perf_counter()
         for step in range(settings.steps + 1):
             last = step == settings.steps
-            with _plainly(self), _as_last_seen(copy.trained if step else []):
+            with torch.inference_mode(False), plainly(self.device), as_last_seen(copy.trained if step else []):
                 if step:
                     self._tick()
                     for group in optimizer.param_groups:
@@ -223,6 +243,13 @@ class FineTune:
                 f"The loss or its gradient was no finite number at step {step}: choose a smaller learning rate."
             )
 
+    def _made_probes(self, texts: Sequence[str]) -> list[Probe]:
+        made = []
+        for text in texts:
+            self._tick()
+            made.append(Probe(self._base, text, self.settings.bos))
+        return made
+
     def _look(self, trainee: Trainee) -> tuple[ProbeReading, ...]:
         readings = []
         for probe in self._probes:
@@ -238,6 +265,7 @@ class FineTune:
             "objective_settings": self.objective.values,
             "settings": {**asdict(self.settings), "lr": self.settings.rate},
             "examples": len(self._passages),
+            "examples_left_out": self._left_out,
             "targets": sum(passage.targets.count for passage in self._passages),
             "trained_parameters": self.trainable if hasattr(self, "trainable") else 0,
         }
@@ -252,37 +280,3 @@ def _with_encoder(model: Model, like: Model) -> Model:
     # The encoder is made from the tokenizer alone, and takes a while to make.
     model.__dict__["encoder"] = like.encoder
     return model
-
-
-@contextmanager
-def _as_last_seen(parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
-    """Put the weights back if the step comes to nothing: they then are those of the last snapshot."""
-    kept = [parameter.detach().clone() for parameter in parameters]
-    try:
-        yield
-    except BaseException:
-        with torch.no_grad():
-            for parameter, value in zip(parameters, kept, strict=True):
-                parameter.copy_(value)
-        raise
-
-
-class _plainly:
-    """What a device or its memory complains of, as one plain sentence."""
-
-    def __init__(self, run: FineTune) -> None:
-        self._run = run
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if not isinstance(error, RuntimeError | MemoryError):
-            return
-        device, words = self._run.device, str(error)
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in words:
-            raise LosscoreError(
-                f"The memory of {device} is full: give shorter or fewer examples, a smaller batch, or choose LoRA."
-            ) from error
-        if device.type != "cpu" and any(sign in words for sign in ("CUDA error", "MPS", "device-side assert")):
-            raise LosscoreError(f"The device {device} gave up: start losscore again, or train on the CPU.") from error

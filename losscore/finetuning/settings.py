@@ -49,9 +49,11 @@ class Settings:
         _whole("number of steps between two looks at the probes", self.probe_every, 1, MOST_STEPS)
         if self.batch is not None:
             _whole("number of examples a step", self.batch, 1, 1_000_000)
-        if self.lr is not None and not (math.isfinite(self.lr) and 0 <= self.lr <= 1):
+        if not isinstance(self.autocast, bool):
+            raise LosscoreError(f"Autocast must be True or False, not {self.autocast!r}.")
+        if self.lr is not None and not (_is_finite(self.lr) and 0 <= self.lr <= 1):
             raise LosscoreError(f"The learning rate must lie between 0 and 1, not {self.lr!r}.")
-        if not (math.isfinite(self.clip) and self.clip >= 0):
+        if not (_is_finite(self.clip) and self.clip >= 0):
             raise LosscoreError(f"The largest gradient norm must be 0 (no clipping) or more, not {self.clip!r}.")
 
     @property
@@ -62,6 +64,10 @@ class Settings:
     def rate_at(self, step: int) -> float:
         """The learning rate of the update that follows `step` updates."""
         return self.rate * min(1.0, (step + 1) / self.warmup) if self.warmup else self.rate
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _whole(what: str, value: int, low: int, high: int) -> None:

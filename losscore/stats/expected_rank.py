@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
+Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
 _TOLERANCE = 1e-6
 # Some 256 buckets an octave over all the octaves that count; more would cost more than the pass over the row.
 _BUCKETS = 15_000
+# Elements whose keys and weights stay in a core's own cache.
+_TILE = 16_384
 _ONE = int(np.float32(1).view(np.int32))
 
 
@@ -33,9 +37,10 @@ class RankCounter:
     def __init__(self, size: int) -> None:
         # What is smaller is left out: together it adds at most size^2 / 2 times this to a result of 1 or more.
         self._floor = int(np.float32(2e-7 / size**2).view(np.int32))
-        self._short = np.empty(size, np.int32)
-        self._key = np.empty(size, np.int64)
-        self._weight = np.empty(size, np.float64)
+        tile = min(size, _TILE)
+        self._short = np.empty(tile, np.int32)
+        self._key = np.empty(tile, np.int64)
+        self._weight = np.empty(tile, np.float64)
         self._sums = np.empty(_BUCKETS + 2, np.float64)
         self._keys, self._weights, self._totals = map(torch.from_numpy, (self._key, self._weight, self._sums))
 
@@ -46,38 +51,59 @@ class RankCounter:
         floor = max(lowest, self._floor)
         shift = ((_ONE - floor) // _BUCKETS).bit_length()
         base = floor >> shift
-        used = (_ONE >> shift) - base + 1
         unit = float(1 << (shift + len(e).bit_length()))
-
-        np.right_shift(bits, shift, out=self._short)
-        if lowest < floor:
-            np.maximum(self._short, base, out=self._short)
-        np.subtract(self._short, base, out=self._short)
-        self._key[:] = self._short
-        np.bitwise_and(bits, (1 << shift) - 1, out=self._short)
-        self._weight[:] = self._short
-        self._weight += unit
-        sums = self._sums[:used]
+        edges, width = _edges(base, shift)
+        sums = self._sums[: len(width)]
         sums[:] = 0
-        self._totals.scatter_add_(0, self._keys, self._weights)
+        for start in range(0, len(e), _TILE):
+            self._add(bits[start : start + _TILE], shift, base, unit, lowest < floor)
 
-        n = np.floor(sums * (1 / unit))
-        sums -= n * unit
-        edges = (np.arange(base, base + used + 1, dtype=np.int32) << shift).view(np.float32).astype(np.float64)
-        width = edges[1:] - edges[:-1]
-        mass = edges[:-1] * n
-        mass += sums * width * 2.0**-shift
+        n = sums * (1 / unit)
+        np.floor(n, out=n)
         middle = np.cumsum(n)
-        middle -= n * 0.5
+        mass = n * unit
+        np.subtract(sums, mass, out=mass)
+        mass *= width
+        mass *= 2.0**-shift
+        mass += np.multiply(edges, n, out=sums)
+        middle -= np.multiply(n, 0.5, out=sums)
+        spread = np.multiply(n, width, out=sums)
         if lowest < floor:
-            mass[0] = width[0] = 0
-        pairs = float(width[n == 2].sum())
-        n *= n - 1
-        guess = float(np.vecdot(n, width)) / 12
-        found = (len(e) + 0.5) * float(mass.sum()) - float(np.vecdot(mass, middle)) - guess
-        return found if guess + pairs / 6 <= _TOLERANCE * found else by_sort(e)
+            mass[0] = spread[0] = 0
+        guess = (_dot(spread, n) - float(spread.sum())) / 12
+        found = (len(e) + 0.5) * float(mass.sum()) - _dot(mass, middle) - guess
+        bound = guess
+        if guess <= _TOLERANCE * found < 2 * guess:
+            bound += float(width[n == 2].sum()) / 6
+        return found if bound <= _TOLERANCE * found else by_sort(e)
+
+    def _add(self, bits: np.ndarray[Any, np.dtype[np.int32]], shift: int, base: int, unit: float, clamp: bool) -> None:
+        """Counts and rests of one tile, added to its buckets."""
+        count = len(bits)
+        short, key, weight = self._short[:count], self._key[:count], self._weight[:count]
+        np.right_shift(bits, shift, out=short)
+        if clamp:
+            np.maximum(short, base, out=short)
+        np.subtract(short, base, out=short)
+        key[:] = short
+        np.bitwise_and(bits, (1 << shift) - 1, out=short)
+        weight[:] = short
+        weight += unit
+        self._totals.scatter_add_(0, self._keys[:count], self._weights[:count])
+
+
+@lru_cache(maxsize=8)
+def _edges(base: int, shift: int) -> tuple[Doubles, Doubles]:
+    """The lower edges and the widths of the buckets from `base` to that of 1."""
+    edges = (np.arange(base, (_ONE >> shift) + 2, dtype=np.int32) << shift).view(np.float32).astype(np.float64)
+    return edges[:-1], np.diff(edges)
 
 
 def by_sort(e: Floats) -> float:
     """sum_i i e_(i), e sorted downwards."""
-    return float(np.sort(e)[::-1].astype(np.float64) @ np.arange(1, len(e) + 1, dtype=np.float64))
+    return _dot(np.sort(e)[::-1].astype(np.float64), np.arange(1, len(e) + 1, dtype=np.float64))
+
+
+def _dot(one: Doubles, other: Doubles) -> float:
+    # Not `@`: BLAS would share so long a product among threads of its own.
+    return float(np.einsum("i,i->", one, other))

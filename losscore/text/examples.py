@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from losscore.errors import TextError
 from losscore.text.source import read_file
@@ -21,18 +21,41 @@ class Example(NamedTuple):
     response: str
 
 
-def as_examples(given: str | Sequence[str | tuple[str, str] | Example]) -> list[Example]:
-    """A text, texts, or (prompt, response) pairs as examples; a text is a response without a prompt.
+Given = str | Example | Mapping[str, str] | Iterable[str | tuple[str, str] | Example | Mapping[str, str]]
+_FIELDS = ("prompt", "response", "text")
+_WANTED = 'give a text under "response" (and one under "prompt"), or one under "text" alone'
 
-    Raises TextError where one is something else.
+
+def as_examples(given: Given) -> list[Example]:
+    """A text, texts, (prompt, response) pairs or dicts as examples; a text is a response without a prompt.
+
+    A dict has "response" and perhaps "prompt", or "text" alone. Raises TextError where one is something else.
     """
-    examples = []
-    for number, one in enumerate([given] if isinstance(given, str) else given, 1):
-        parts = ("", one) if isinstance(one, str) else tuple(one) if isinstance(one, tuple | list) else ()
-        if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
-            raise TextError(f"Example {number} must be a text or a pair of texts (prompt, response).")
-        examples.append(Example(*parts))
-    return examples
+    if isinstance(given, str | Mapping | Example):
+        given = [given]
+    try:
+        return [_as_example(one, f"Example {number}") for number, one in enumerate(given, 1)]
+    except TypeError as error:
+        raise TextError(f"Examples must be a text or a list of texts or pairs, not {type(given).__name__}.") from error
+
+
+def _as_example(one: object, place: str) -> Example:
+    if isinstance(one, Mapping):
+        return _of_fields(one, place)
+    parts = ("", one) if isinstance(one, str) else tuple(one) if isinstance(one, tuple | list) else ()
+    if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+        raise TextError(f"{place} must be a text, a pair of texts (prompt, response), or a dict of the two.")
+    return Example(*parts)
+
+
+def _of_fields(fields: Mapping[Any, object], place: str) -> Example:
+    foreign = [key for key in fields if key not in _FIELDS]
+    if foreign:
+        raise TextError(f"{place} has a field {foreign[0]!r} that means nothing here: leave it out, or {_WANTED}.")
+    response, prompt = fields.get("response", fields.get("text")), fields.get("prompt", "")
+    if not isinstance(response, str) or not isinstance(prompt, str) or ("text" in fields and len(fields) > 1):
+        raise TextError(f"{place} is not as it must be: {_WANTED}.")
+    return Example(prompt, response)
 
 
 def read_examples(path: str | Path) -> list[Example]:

@@ -1,6 +1,7 @@
 """A fine-tuned model on the pages: offered in its own session only, compared with its base, gone with one sentence."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,27 @@ def test_a_key_is_no_name_that_a_model_could_be_loaded_by(monkeypatch):
     key = session.add_tuned(LABEL, TUNED, "mini")
     assert session.is_tuned(key)
     assert not any(map(session.is_tuned, ["mini", "org/tuned", "./tuned", "tuned.gguf"]))
+
+
+def test_a_text_of_more_tokens_than_a_browser_draws_at_once_is_drawn_in_parts(monkeypatch):
+    monkeypatch.setattr(session, "DRAWN_TOKENS", 10)
+    key, state = registered(monkeypatch)
+    page = opened(state, key)
+    text = "They cost 2 * 13 = 26 euros. " * 3
+    page.text_area(key="text").set_value(text).run()
+    shown = BASE.encoder.encode(text).shown()
+    assert not page.exception
+    assert strip_data(page)["tokens"] == shown[:10]
+    page.selectbox(key="part").select(20).run()
+    assert strip_data(page)["tokens"] == shown[20:30]
+    mounted = re.search(r"strip-[0-9a-f]{16}-20", page.get("bidi_component")[0].proto.id)[0]
+    page.session_state[mounted] = {"selected": 4}
+    page.run()
+    assert f"Token 25 of {len(shown)}" in words(page)
+    assert f"of {len(shown)} tokens scored" in words(page)
+    changed(page)
+    assert strip_data(page)["tokens"] == shown[20:30]
+    last = len(shown) // 10 * 10
+    page.selectbox(key="part").select(last).run()
+    assert not page.exception
+    assert strip_data(page)["tokens"] == shown[last:]

@@ -301,7 +301,7 @@ def test_two_people_who_arrive_together_load_the_model_once(monkeypatch: pytest.
     loads: list[str] = []
     both = threading.Barrier(2)
 
-    def slowly(name: str) -> object:
+    def slowly(name: str, **_: Any) -> object:
         loads.append(name)
         threading.Event().wait(0.2)
         return object()
