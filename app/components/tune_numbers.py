@@ -64,6 +64,9 @@ def elsewhere(scene: Scene) -> None:
         for run in scene.runs
         for reading in _readings(scene, run)
     ]
+    if not rows:
+        st.caption("Not measured yet: it is after some steps, and at the end.")
+        return
     st.caption(f"Measured at step {max(_measured(scene, run) for run in scene.runs)}.")
     number = st.column_config.NumberColumn(format="%.3f")
     st.dataframe(

@@ -1,27 +1,18 @@
-"""What stands around a step: gradients whatever mode the caller is in, weights put back, errors in plain words."""
+"""What stands around a step: weights are put back if it comes to nothing, errors become plain words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 import torch
 
 from losscore.errors import LosscoreError
 
-_Function = TypeVar("_Function", bound=Callable[..., object])
-
-
-def in_training(function: _Function) -> _Function:
-    """`function` outside of inference mode: what is made under it never trains, and says nothing."""
-    free: _Function = torch.inference_mode(False)(function)
-    return free
-
 
 @contextmanager
 def as_last_seen(parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
-    """Put the weights back if the step comes to nothing: they then are those of the last snapshot."""
+    """If the step comes to nothing, put the weights back as the last snapshot saw them, and free their gradients."""
     kept = [parameter.detach().clone() for parameter in parameters]
     try:
         yield
@@ -29,6 +20,7 @@ def as_last_seen(parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
         with torch.no_grad():
             for parameter, value in zip(parameters, kept, strict=True):
                 parameter.copy_(value)
+                parameter.grad = None
         raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,8 +53,11 @@ class Probe:
         self.text = text
         self._base = model
         self._stretch = passage.stretches[0]
-        blocks = model.blocks(list(self._stretch.ids), first=self._stretch.first)
-        self._rows = torch.cat([rows for _, rows in blocks])
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        blocks = self._base.blocks(list(self._stretch.ids), first=self._stretch.first)
+        return torch.cat([rows for _, rows in blocks])
 
     @torch.no_grad()
     def read(self, trainee: Trainee) -> ProbeReading:

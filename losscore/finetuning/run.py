@@ -16,7 +16,7 @@ import torch
 
 from losscore.errors import Cancelled, LosscoreError
 from losscore.finetuning.copies import TrainingCopy, training_copy
-from losscore.finetuning.guards import as_last_seen, in_training, plainly
+from losscore.finetuning.guards import as_last_seen, plainly
 from losscore.finetuning.passage import Passage, read_passages
 from losscore.finetuning.probes import Probe, ProbeReading
 from losscore.finetuning.record import Record
@@ -67,7 +67,8 @@ def finetune(
 class FineTune:
     """One fine-tune of a copy of `model`, which itself is never changed. Iterate once for its snapshots."""
 
-    @in_training
+    # What is made in a caller's inference mode never learns anything, and does not say so.
+    @torch.inference_mode(False)
     def __init__(
         self,
         model: Model,
@@ -117,8 +118,9 @@ class FineTune:
         """What was asked and could not be done, in sentences; every sheet carries them too."""
         if not self._left_out:
             return ()
-        count, verb = len(self._passages) + self._left_out, "have" if self._left_out > 1 else "has"
-        return (f"{self._left_out} of {count} examples {verb} no token to train on and are left out.",)
+        count = len(self._passages) + self._left_out
+        verb, who = ("has", "it is") if self._left_out == 1 else ("have", "they are")
+        return (f"{self._left_out} of {count} examples {verb} no token to train on: {who} left out.",)
 
     def record(self) -> Record:
         """A fresh record for this run."""
@@ -152,7 +154,8 @@ class FineTune:
                 norm = None if last else _norm(copy.trained, settings.clip)
                 self._check(done, step, norm)
                 readings = tuple(map(Reading, seen, split(done.statistics, seen)))[:_WATCHED]
-                probes = self._look(trainee) if last or step % settings.probe_every == 0 else ()
+                # At the start nothing has moved, and the first snapshot should come soon.
+                probes = self._look(trainee) if last or (step and step % settings.probe_every == 0) else ()
             yield Snapshot(
                 step=step,
                 steps=settings.steps,

@@ -22,7 +22,7 @@ class Settings:
     on every linear layer but the head (scaling 2), "full" all weights. rank: the adapter's. clip: largest gradient
     norm, 0 for none. warmup: steps over which the rate rises to lr. batch: examples a step, None for all.
     accumulation: parts a step is computed in. autocast: compute in bfloat16, the weights in float32. probe_every: steps
-    between two looks at the probes. bos: see `losscore.score`.
+    between two looks at the probes, the last of which is at the end. bos: see `losscore.score`.
     """
 
     steps: int = 20

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import socket
-import subprocess
-import sys
 import threading
 import time
-import urllib.request
 import weakref
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,56 +23,10 @@ from losscore.finetuning import FineTune, Settings
 from losscore.lanes import strip_payload
 from losscore.models import EMBEDDED, Model
 from tests.app.person import Person
+from tests.app.served import ROOT, served
 from tests.models import tiny
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {e["id"]: e for e in json.loads((ROOT / "assets" / "examples.json").read_text("utf-8"))}
-# `losscore app` with every load of a model written down.
-COUNTED = """
-import sys
-import losscore
-from losscore import models
-load = models.load
-log_name, port = sys.argv[1:]
-def counted(name=None, **settings):
-    with open(log_name, "a") as log:
-        print(name, file=log)
-    return load(name, **settings)
-losscore.load = models.load = counted
-from losscore.cli import main
-main(["app", "--port", port, "--no-browser"])
-"""
-
-
-@contextmanager
-def running(log: Path) -> Iterator[str]:
-    """A server of its own; `log` gets a line for each load of a model."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
-    said = log.with_suffix(".said")
-    with said.open("wb") as out:
-        server = subprocess.Popen(
-            [sys.executable, "-c", COUNTED, str(log), str(port)],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
-    try:
-        for _ in range(300):
-            try:
-                with urllib.request.urlopen(f"{address}/_stcore/health", timeout=1):
-                    break
-            except OSError:
-                assert server.poll() is None, said.read_text()
-                time.sleep(0.2)
-        yield address
-    finally:
-        server.terminate()
-        server.wait(30)
-    assert "Traceback" not in said.read_text("utf-8", "replace")
 
 
 class Wish(NamedTuple):
@@ -142,8 +89,8 @@ def test_eight_at_once_get_what_each_would_get_alone_from_one_load_of_each_model
         Wish(names[3], folder, "Never", bits=True),
     ]
     models = {EMBEDDED: embedded, folder: losscore.load(folder)}
-    loads = tmp_path / "loads"
-    with running(loads) as address, ThreadPoolExecutor(8) as pool:
+    with served(tmp_path) as server, ThreadPoolExecutor(8) as pool:
+        address = server.address
         start, began = threading.Barrier(8), threading.Event()
         trainer = pool.submit(train, address, start, folder, began)
         answers = list(pool.map(partial(ask, address, start), wishes))
@@ -155,13 +102,14 @@ def test_eight_at_once_get_what_each_would_get_alone_from_one_load_of_each_model
     for wish, answer in zip(wishes, answers, strict=True):
         assert answer == alone(wish, models[wish.model]), wish
     assert after_training == alone(wishes[4], models[folder]), "the shared model is as it was"
-    assert Counter(loads.read_text().split("\n")[:-1]) == {EMBEDDED: 1, folder: 1}
+    assert Counter(server.loaded()) == {EMBEDDED: 1, folder: 1}
+    assert server.complaints() == []
 
 
 def test_a_tab_that_goes_makes_room_for_the_one_that_waits(tmp_path: Path):
     folder = str(tiny.save(tiny.CONFIGS["llama"](), tmp_path / "tiny"))
-    with running(tmp_path / "loads") as address, Person(address) as waiting:
-        gone = Person(address)
+    with served(tmp_path) as server, Person(server.address) as waiting:
+        gone = Person(server.address)
         gone.open(model=folder)
         gone.open("finetune")
         gone.choose("Steps", 1000)

@@ -22,6 +22,10 @@ MARKUP = (
     "$\\href{javascript:window.hit='tex'}{x}$ `c` <svg onload=\"window.hit='svg'\"> {{7*7}} ${7*7} %s"
 )
 BIDI = "\u202eevil\u202c \u2066x\u2069 a\u200bb\u200d\ufeff \u0007"
+ELSEWHERE = """elements => elements
+  .map((element) => new URL(element.href || element.src || "", location))
+  .filter(({ protocol, host }) => protocol === "javascript:" || (protocol.startsWith("http") && host !== location.host))
+  .map(String)"""
 HOSTILE = f"{MARKUP} {BIDI} 42\n# h\n| a | b |\n|---|---|\n> q\n- l"
 
 
@@ -43,9 +47,8 @@ def watched(context: BrowserContext) -> Iterator[Page]:
 def unharmed(page: Page) -> None:
     """Whatever has been typed until now is still nothing but text."""
     assert page.evaluate("window.hit") is None
-    assert (
-        page.locator("img[src*='evil'], img[src='x'], a[href*='evil'], a[href^='javascript'], svg[onload]").count() == 0
-    )
+    assert page.locator("a, img, iframe").evaluate_all(ELSEWHERE) == []
+    assert page.locator("img[src='x'], img[src$='/x'], [onerror], [onload]").count() == 0
     assert page.get_by_text("What a fine-tuning").or_(page.get_by_role("link", name="Tokens")).first.is_visible()
 
 
@@ -90,7 +93,7 @@ def test_hostile_text_is_only_text_on_every_page_and_in_the_export(
             expect(page.get_by_text("How to read it.").first).to_be_visible(timeout=WAIT)
             settled(page)
             unharmed(page)
-        box = page.get_by_label("Your own weight")
+        box = page.get_by_role("textbox", name="Your own weight")
         for formula, answer in (
             ("__import__('os').system('touch hit')", "numbers, names"),
             ("9**9**9", "no finite value"),
@@ -112,7 +115,7 @@ def test_hostile_text_is_only_text_on_every_page_and_in_the_export(
         steps.press("Enter")
         settled(page)
         page.get_by_role("button", name="Settings").click()
-        other = page.get_by_label("Other texts to look at")
+        other = page.get_by_role("textbox", name="Other texts to look at")
         other.fill(MARKUP)
         other.press("Control+Enter")
         settled(page)
@@ -140,7 +143,7 @@ def test_a_model_or_pairs_with_a_hostile_name_are_refused_in_plain_words(server:
         unharmed(page)
         page.goto(f"{server}/finetune")
         page.get_by_role("radio", name="My own pairs").click()
-        page.get_by_label("Or a JSONL file").set_input_files(
+        page.locator("input[type=file]").set_input_files(
             {
                 "name": "![i](http:evil.invalid)<img src=x onerror=window.hit=1>.jsonl",
                 "mimeType": "text/plain",

@@ -26,8 +26,7 @@ def test_kl_and_change_of_nll_by_hand(method):
     tuning = FineTune(model, "They cost 26 euros.", method=method, lr=1e-2, steps=3, probe_every=2, probes=PROBES)
     seen = list(tuning)
     tuned = tuning.tuned("tuned")
-    assert [len(snapshot.probes) for snapshot in seen] == [2, 0, 2, 2]
-    assert [probe.kl for probe in seen[0].probes] == [0.0, 0.0]
+    assert [len(snapshot.probes) for snapshot in seen] == [0, 0, 2, 2]
     for text, probe in zip(PROBES, seen[-1].probes, strict=True):
         ids = list(model.encoder.encode(text).ids)
         before, after = log_p(model.network, ids), log_p(tuned.network, ids)

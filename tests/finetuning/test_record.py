@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,15 @@ def test_json_holds_every_step_and_every_setting():
         assert one["nll"] == snapshot.nll
     assert table["snapshots"][-1]["gradient_norm"] is None
     assert len(table["snapshots"][0]["examples"]) == 2
+
+
+def test_json_is_strict_where_a_text_elsewhere_is_ruled_out():
+    record = recorded(steps=1, probes=["Some words."])
+    lost = replace(record.snapshots[-1].probes[0], nll=float("inf"), kl=float("nan"))
+    record.snapshots[-1] = replace(record.snapshots[-1], probes=(lost,))
+    (probe,) = strict(record.to_json())["snapshots"][-1]["probes"]
+    assert probe["nll"] is probe["kl"] is None
+    assert probe["tokens"] == lost.tokens
 
 
 def test_a_record_with_nothing_in_it_yet():

@@ -16,6 +16,7 @@ import losscore
 from losscore.errors import Cancelled, LosscoreError, ModelError, TextError
 from losscore.finetuning import FineTune, Settings, Snapshot, finetune, run, step
 from losscore.finetuning.copies import training_copy
+from losscore.text.examples import Example, as_examples
 from tests.models.tiny import CONFIGS, build
 from tests.tiny import mini_model
 
@@ -180,6 +181,7 @@ def test_stopped_within_a_step_everything_seen_stays(model):
         return len(asked) > 7
 
     tuning = FineTune(model, PAIRS, stop=stop, accumulation=3, lr=1e-2)
+    asked.clear()
     seen = []
     with pytest.raises(Cancelled):
         seen.extend(tuning)
@@ -282,10 +284,11 @@ def vars_of(model: Any) -> dict[str, Any]:
     return {name: getattr(model, name) for name in model.__dataclass_fields__}
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("method", ["lora", "full"])
-def test_a_bfloat16_checkpoint_trains_in_float32(method):
+def test_a_half_precision_checkpoint_trains_in_float32(method, dtype):
     model = mini_model()
-    half = type(model)(**{**vars_of(model), "network": model.network.bfloat16(), "dtype": torch.bfloat16})
+    half = type(model)(**{**vars_of(model), "network": model.network.to(dtype), "dtype": dtype})
     before = fingerprint(half.network)
     tuning = FineTune(half, TEXT, method=method, lr=1e-5, steps=2)
     weights = [parameter.detach().clone() for parameter in tuning._copy.trained]
@@ -333,6 +336,11 @@ def test_a_model_whose_logits_must_be_taken_whole_trains_alike(model):
         ({"accumulation": 0}, "parts"),
         ({"batch": 0}, "examples a step"),
         ({"clip": -1.0}, "gradient norm"),
+        ({"clip": "1"}, "gradient norm"),
+        ({"lr": "0.1"}, "learning rate"),
+        ({"autocast": "no"}, "Autocast"),
+        ({"bos": "perhaps"}, "BOS policy"),
+        ({"objective": None}, "must be a name"),
         ({"color": 1}, "color"),
         ({"objective": "focal"}, "focal"),
     ],
@@ -355,6 +363,57 @@ def test_something_that_is_no_example_is_said(model):
         finetune(model, [("a", "b", "c")])
     with pytest.raises(TextError, match="two tokens"):
         finetune(model, TEXT, probes=[""])
+    with pytest.raises(TextError, match="not int"):
+        finetune(model, TEXT, probes=[7])
+    with pytest.raises(TextError, match="not NoneType"):
+        finetune(model, None)
+
+
+def test_one_probe_may_stand_alone(model):
+    (snapshot,) = finetune(model, TEXT, steps=0, probes="Some words.")
+    assert [probe.text for probe in snapshot.probes] == ["Some words."]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("Q: 2? ", "26"),
+        {"prompt": "Q: 2? ", "response": "26"},
+        {"response": "26"},
+        {"text": "26"},
+        "26",
+    ],
+)
+def test_an_example_is_a_text_a_pair_or_a_dict_with_its_names(given):
+    expected = Example("Q: 2? " if "Q: 2? " in str(given) else "", "26")
+    assert as_examples([given, "x"]) == [expected, Example("", "x")]
+    if not isinstance(given, tuple):
+        assert as_examples(given) == [expected]
+    assert as_examples(expected) == [expected]
+
+
+def test_dicts_are_learned_from_like_pairs(model):
+    pairs = [s.nll for s in finetune(model, [("Q: 2? ", "26"), ("", TEXT)], **FAST)]
+    dicts = [{"prompt": "Q: 2? ", "response": "26"}, {"text": TEXT}]
+    assert [s.nll for s in finetune(model, dicts, **FAST)] == pairs
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"prompt": "a", "completion": "b"}, "Example 2 has a field 'completion'"),
+        ({1: "b"}, "Example 2 has a field 1"),
+        ({"prompt": "a"}, "Example 2 is not as it must be"),
+        ({"response": 7}, "Example 2 is not as it must be"),
+        ({"prompt": None, "response": "b"}, "Example 2 is not as it must be"),
+        ({"text": "a", "response": "b"}, "Example 2 is not as it must be"),
+        ({}, "Example 2 is not as it must be"),
+    ],
+)
+def test_a_dict_with_other_fields_is_refused_with_a_sentence(given, words):
+    with pytest.raises(TextError, match=words) as caught:
+        as_examples(["a text", given])
+    assert '"response"' in str(caught.value)
 
 
 def test_too_little_memory_is_said_before_anything_is_copied(model, monkeypatch):
