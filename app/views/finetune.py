@@ -71,6 +71,8 @@ def _follow(job: jobs.Job, order: Order, polling: bool) -> None:
     if not view.runs:
         return
     scene = tune_watch.draw(choose_scene(job, view), order)
+    for note in scene.before.provenance["notes"]:
+        st.caption(f"ℹ️ {plain(note)}")
     if not view.active:
         tune_after.film(scene)
         tune_after.keep(job, view, order)

@@ -130,6 +130,8 @@ def fine_tune(
                 )
                 for one in chosen
             ]
+        for note in runs[0].notes:
+            say(note)
         records = [run.record() for run in runs]
         failed = _race(runs, records, asked)
         measured = any(record.snapshots for record in records)

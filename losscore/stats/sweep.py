@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -100,19 +99,14 @@ class _Work:
     def __init__(self, z: Floats, own: Floats, few: int, found: _Found) -> None:
         self._z, self._own, self._few, self._found = z, own, few, found
         self._blocks = iter([slice(start, start + few) for start in range(0, len(z), few)])
-        self._lock = threading.Lock()
 
     def __call__(self) -> None:
         """Block after block, until none is left."""
         scratch = _Scratch(self._few, self._z.shape[1])
         # A row of logits with -inf or near the ends of float32 is mended below; numpy need not say so.
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            while (rows := self._next()) is not None:
+            for rows in self._blocks:
                 _block(self._z[rows], self._own[rows], rows, scratch, self._found)
-
-    def _next(self) -> slice | None:
-        with self._lock:
-            return next(self._blocks, None)
 
 
 def _block(z: Floats, own: Floats, rows: slice, scratch: _Scratch, found: _Found) -> None:

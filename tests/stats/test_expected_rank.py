@@ -43,7 +43,7 @@ def sorts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_smooth_distribution_is_counted_not_sorted(spread: float, sorts: list[int]) -> None:
     e = smooth(spread)
     # Far closer than the bound of 1e-6 that spares the sort.
-    assert RankCounter(len(e))(e) == pytest.approx(slowly(e), rel=1e-7)
+    assert RankCounter(len(e))(e) == pytest.approx(slowly(e), rel=3e-8)
     assert sorts == []
 
 
@@ -54,7 +54,7 @@ HEAPS = {
     "at one edge": np.repeat(EDGE, 10_000),
     "at the other": np.repeat(NEXT, 10_000),
     "of pairs": np.repeat(2.0 ** -np.arange(4, 12), 2),
-    "of two": np.array([EDGE, NEXT]),
+    "of two, at either edge": np.array([EDGE, NEXT]) / 4,
 }
 
 
