@@ -25,8 +25,8 @@ def open_app(
 
     script = _app_script()
     _check_port(port)
-    # A core stays free for the page and the browser: threads that wait for each other would starve both. Read once, when
-    # torch is imported.
+    # A core stays free for the page and the browser: threads that wait for each other would starve both. Read when
+    # torch is imported, once.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) - 1)))
     try:
         prepare_embedded()

@@ -150,7 +150,7 @@ def test_a_model_or_pairs_with_a_hostile_name_are_refused_in_plain_words(server:
                 "buffer": b"{",
             }
         )
-        expect(page.get_by_role("alert")).to_contain_text("line 1 is not JSON", timeout=WAIT)
+        expect(page.get_by_text("line 1 is not JSON")).to_be_visible(timeout=WAIT)
         settled(page)
     context.close()
 

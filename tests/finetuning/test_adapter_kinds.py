@@ -34,6 +34,7 @@ AROUND = {
     "prompt": peft.PromptTuningConfig(num_virtual_tokens=4),
     "p-tuning": peft.PromptEncoderConfig(num_virtual_tokens=4),
     "prefix": peft.PrefixTuningConfig(num_virtual_tokens=4),
+    "poly": peft.PolyConfig(r=4, n_tasks=2, n_skills=2, target_modules=["q_proj"]),
     "switched lora": peft.LoraConfig(r=4, alora_invocation_tokens=[5, 9], task_type="CAUSAL_LM"),
 }
 
@@ -52,7 +53,8 @@ def made(base: Path, config: Any, folder: Path) -> torch.Tensor:
         for parameter in wrapped.parameters():
             if parameter.requires_grad:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
-        logits: torch.Tensor = wrapped(input_ids=IDS).logits
+        tasks = {"task_ids": torch.tensor([0])} if isinstance(config, peft.PolyConfig) else {}
+        logits: torch.Tensor = wrapped(input_ids=IDS, **tasks).logits
     wrapped.save_pretrained(folder)
     return logits
 

@@ -307,8 +307,8 @@ def test_stopped_at_any_moment_it_ends_there_and_the_next_run_starts_from_the_ba
         return seen, len(asked)
 
     _, questions = stopped(10_000)
-    # Examples, probes, the copy; then each part, probe and update.
-    assert questions == 3 + 1 + 1 + 3 * (2 + 1) + 2
+    # Examples, the probe, the copy; then the parts of three snapshots, the probe after each update, and the updates.
+    assert questions == 3 + 1 + 1 + 3 * 2 + 2 + 2
     for after in range(questions):
         seen, asked = stopped(after)
         assert seen <= 2

@@ -16,6 +16,7 @@ import losscore
 from losscore.errors import LosscoreError, ModelError
 from losscore.finetuning import FineTune, Record, race_table
 from losscore.models import loading
+from losscore.objectives import Objective, find
 from tests.models.tiny import CONFIGS, save
 from tests.tiny import mini_model
 
@@ -29,7 +30,7 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def recorded(objective: str = "nll", steps: int = 3, **options: Any) -> Record:
+def recorded(objective: Objective | str = "nll", steps: int = 3, **options: Any) -> Record:
     tuning = FineTune(mini_model(), [TEXT, "words"], objective=objective, steps=steps, lr=1e-2, **options)
     record = tuning.record()
     for snapshot in tuning:
@@ -69,6 +70,19 @@ def test_json_holds_every_step_and_every_setting():
         assert one["nll"] == snapshot.nll
     assert table["snapshots"][-1]["gradient_norm"] is None
     assert len(table["snapshots"][0]["examples"]) == 2
+
+
+def test_forgetting_is_that_of_the_latest_look():
+    record = recorded(probes=["Some words."], probe_every=1)
+    looks = [snapshot.probes[0] for snapshot in record.snapshots if snapshot.probes]
+    assert len({look.kl for look in looks}) == len(looks) == 3
+    assert record.forgetting() == (looks[-1].kl, looks[-1].nll_change)
+
+
+def test_two_settings_of_one_objective_have_names_of_their_own_in_the_race():
+    objectives = [find("talr"), find("talr").with_parameters(tau=2)]
+    frame = race_table([recorded(objective, steps=1) for objective in objectives])
+    assert list(frame["objective"]) == ["before", "TALR", "talr:tau=2"]
 
 
 def test_json_is_strict_where_a_text_elsewhere_is_ruled_out():
@@ -144,6 +158,42 @@ def test_a_full_fine_tune_is_saved_as_a_model_of_its_own(base, tmp_path):
     np.testing.assert_allclose(
         losscore.score(again, TEXT).columns["log_p"], last.sheet().columns["log_p"], rtol=1e-5, atol=1e-6
     )
+
+
+def test_saving_asks_nobody_about_a_base_from_the_hub(base, tmp_path, monkeypatch):
+    asked: list[Any] = []
+
+    def note(*given: Any, **_: Any) -> Any:
+        asked.append(given)
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", note)
+    monkeypatch.setattr(socket.socket, "connect", note)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    model = replace(losscore.load(str(base)), name="someone/model", origin="someone/model")
+    model.network.config.name_or_path = "someone/model"
+    FineTune(model, TEXT, steps=0).save(tmp_path / "adapter")
+    assert asked == []
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "someone/model"
+    assert json.loads((tmp_path / "adapter" / "losscore.json").read_text())["base"] == "someone/model"
+
+
+def test_others_may_read_what_was_saved_as_any_new_folder(base, tmp_path):
+    FineTune(losscore.load(str(base)), TEXT, steps=0).save(tmp_path / "adapter")
+    (tmp_path / "plain").mkdir()
+    assert (tmp_path / "adapter").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_full_fine_tune_of_a_model_once_quantised_is_saved_as_a_plain_one(base, tmp_path):
+    model = losscore.load(str(base))
+    model.network.config.quantization_config = {"quant_method": "gguf"}
+    tuning = FineTune(model, TEXT, steps=1, lr=1e-3, method="full")
+    list(tuning)
+    tuning.save(tmp_path / "whole")
+    again, ids = losscore.load(str(tmp_path / "whole")), torch.tensor([[5, 9, 200, 31]])
+    with torch.no_grad():
+        assert torch.equal(again.network(ids).logits, tuning.tuned("tuned").network(ids).logits)
 
 
 def test_what_is_there_is_never_overwritten_and_nothing_half_written_stays(base, tmp_path, monkeypatch):
