@@ -61,9 +61,10 @@ def _run(
     def show(share: float) -> None:
         bar.progress(min(share, 1.0), f"Reading {len(examples)} answers … {share:.0%}")
 
-    report = noise_check(model, examples, objectives, rate=rate, seed=seed, progress=show)
-    bar.empty()
-    return report
+    try:
+        return noise_check(model, examples, objectives, rate=rate, seed=seed, progress=show)
+    finally:
+        bar.empty()
 
 
 def _show(report: NoiseReport) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from losscore.errors import LosscoreError
+
+_STAGE = re.compile(r"\.(\d+)\.partial")
 
 
 def check_folder(folder: Path) -> None:
@@ -37,6 +40,8 @@ def _staging(folder: Path) -> Iterator[Path]:
     stage = folder / f".{os.getpid()}.partial"
     made = not folder.exists()
     try:
+        if not made:
+            _sweep(folder)
         if not made and any(folder.iterdir()):
             raise LosscoreError(f"The folder {folder} is not empty: name a new one.")
         stage.mkdir(parents=made)
@@ -52,3 +57,14 @@ def _staging(folder: Path) -> Iterator[Path]:
         if made:
             with suppress(OSError):  # it holds the results
                 folder.rmdir()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the stages of processes that were killed before they could."""
+    import psutil
+
+    for path in folder.iterdir():
+        stage = _STAGE.fullmatch(path.name)
+        # A stage of this process's number is older than this process.
+        if stage and (int(stage[1]) == os.getpid() or not psutil.pid_exists(int(stage[1]))):
+            shutil.rmtree(path, ignore_errors=True)

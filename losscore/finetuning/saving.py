@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,9 @@ def save_copy(copy: TrainingCopy, base: Model, provenance: Mapping[str, Any], fo
         raise LosscoreError(f"{folder} exists and is not an empty folder: name another one.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+        # Not by tempfile, whose folders nobody else may read.
+        partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:12]}.partial")
+        partial.mkdir()
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
@@ -38,7 +39,6 @@ def save_copy(copy: TrainingCopy, base: Model, provenance: Mapping[str, Any], fo
             _write(copy, base, provenance, partial)
         if folder.exists():
             folder.rmdir()
-        partial.chmod(0o777 & ~_umask())
         partial.rename(folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
@@ -61,12 +61,6 @@ def _write(copy: TrainingCopy, base: Model, provenance: Mapping[str, Any], folde
         base.tokenizer.save_pretrained(folder)
     marker = json.dumps({**provenance, "base": base.origin or base.name}, ensure_ascii=False, indent=1, allow_nan=False)
     (folder / MARKER).write_text(marker, encoding="utf-8")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _unwritable(folder: Path, error: OSError) -> LosscoreError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,15 +9,20 @@ import torch
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int32]]
 
 _TOLERANCE = 1e-6
 # Some 256 buckets an octave over all the octaves that count; more would cost more than the pass over the row.
 _BUCKETS = 15_000
+# Buckets that share an exponent, as they do where the first is aligned.
+_RUN = 256
+_RUNS = -(-_BUCKETS // _RUN) + 2
 _ONE = int(np.float32(1).view(np.int32))
+_MANTISSA = 23
 
 
 class RankCounter:
-    """E[R] of rows of `size` float32 numbers, with the memory it takes: one counter a thread.
+    """E[R] of up to `rows` rows of `size` float32 numbers, with the memory it takes: one counter a thread.
 
     The bits of a positive float, read as an integer, are in the order of the floats, so `bits >> shift` is a bucket and
     what is cut off says where in the bucket a number lies. One pass adds up, for every bucket, the count n and those
@@ -32,74 +36,77 @@ class RankCounter:
     itself where n = 2. Where these bounds add up to more than 1e-6 of the whole, the row is sorted after all.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, rows: int, size: int) -> None:
         # What is smaller is left out: together it adds at most size^2 / 2 times this to a result of 1 or more.
-        self._floor = np.float32(2e-7 / size**2)
-        self._short = np.empty(size, np.int32)
-        self._key = np.empty(size, np.int64)
-        self._weight = np.empty(size, np.float64)
-        self._sums = np.empty(_BUCKETS + 2, np.float64)
-        self._keys, self._weights, self._totals = map(torch.from_numpy, (self._key, self._weight, self._sums))
+        self._floor = np.float32(2e-7 / size**2).view(np.int32)
+        self._short = np.empty((rows, size), np.int32)
+        self._key = np.empty((rows, size), np.int64)
+        self._weight = np.empty((rows, size), np.float64)
+        self._zeros = np.zeros(size, np.int32)
+        self._sums, self._n, self._middle, self._mass = np.empty((4, rows, _RUNS, _RUN))
+        self._steps = np.arange(_RUN, dtype=np.float64)
 
-    def __call__(self, e: Floats) -> float:
-        """sum_i i e_(i), e sorted downwards; e in [0, 1], one of them exactly 1."""
-        lowest = e.min()
-        left_out = bool(lowest < self._floor)
-        floor = int(max(lowest, self._floor).view(np.int32))
-        shift = ((_ONE - floor) // _BUCKETS).bit_length()
-        base = floor >> shift
-        edges, width = _edges(base, shift)
-        unit = float(1 << (shift + len(e).bit_length()))
-        sums = self._add_up(e, shift, base, unit, left_out)[: len(width)]
+    def __call__(self, e: Floats) -> Doubles:
+        """sum_i i e_(i) of each row, e sorted downwards; e in [0, 1], one of every row exactly 1."""
+        count, size = e.shape
+        lowest = e.min(1, keepdims=True).view(np.int32)
+        floor = np.maximum(lowest, self._floor)
+        shift = np.array([[((_ONE - int(bits)) // _BUCKETS).bit_length()] for bits in floor[:, 0]], np.int32)
+        base = (floor >> shift) & -_RUN
+        unit = np.ldexp(1.0, shift + size.bit_length())
+        self._add_up(e, shift, base, unit)
 
-        n = sums * (1 / unit)
+        sums, n, middle, mass = (table[:count] for table in (self._sums, self._n, self._middle, self._mass))
+        np.multiply(sums, 1 / unit[:, None], out=n)
         np.floor(n, out=n)
+        rests = np.subtract(sums, np.multiply(n, unit[:, None], out=mass), out=sums)
         # torch's running sum takes a third of numpy's time.
-        middle = torch.from_numpy(n).cumsum(0).numpy()
-        mass = n * unit
-        np.subtract(sums, mass, out=mass)
-        mass *= width
-        mass *= 2.0**-shift
-        mass += np.multiply(edges, n, out=sums)
-        middle -= np.multiply(n, 0.5, out=sums)
-        spread = np.multiply(n, width, out=sums)
-        if left_out:
-            mass[0] = spread[0] = 0
-        guess = (_dot(spread, n) - float(spread.sum())) / 12
-        found = (len(e) + 0.5) * float(mass.sum()) - _dot(mass, middle) - guess
-        bound = guess
-        if guess <= _TOLERANCE * found < 2 * guess:
-            bound += float(width[n == 2].sum()) / 6
-        return found if bound <= _TOLERANCE * found else by_sort(e)
+        torch.cumsum(torch.from_numpy(n).view(count, -1), 1, out=torch.from_numpy(middle).view(count, -1))
+        middle -= np.multiply(n, 0.5, out=mass)
 
-    def _add_up(self, e: Floats, shift: int, base: int, unit: float, clamp: bool) -> Doubles:
+        # A float of these bits is worth mantissa x 2^exponent; what was cut off counts in the mantissa's own steps.
+        bits = (base + np.arange(0, _RUNS * _RUN, _RUN, dtype=np.int32)) << shift
+        worth = np.ldexp(1.0, (bits >> _MANTISSA) - (127 + _MANTISSA))
+        mantissa = ((bits & ((1 << _MANTISSA) - 1)) + (1 << _MANTISSA)).astype(np.float64)
+        np.add(mantissa[:, :, None], np.ldexp(self._steps, shift)[:, None], out=mass)
+        mass *= n
+        mass += rests
+        left_out = (lowest >> shift < base)[:, 0]
+        mass[left_out, 0, 0] = n[left_out, 0, 0] = 0
+        found: Doubles = (worth * ((size + 0.5) * mass.sum(-1) - np.vecdot(mass, middle))).sum(-1)
+        width = np.ldexp(worth, shift)
+        guess = (width * (np.vecdot(n, n) - n.sum(-1))).sum(-1) / 12
+        found -= guess
+        for row in np.flatnonzero(2 * guess > _TOLERANCE * found):
+            pairs = (width[row] * np.count_nonzero(n[row] == 2, axis=-1)).sum()
+            if guess[row] + pairs / 6 > _TOLERANCE * found[row]:
+                found[row] = by_sort(e[row])
+        return found
+
+    def _add_up(self, e: Floats, shift: Ints, base: Ints, unit: Doubles) -> None:
         """For every bucket from `base` on: its count times `unit`, and its numbers' rests."""
-        short, bits = self._short, e.view(np.int32)
+        count, bits = len(e), e.view(np.int32)
+        short, key, weight, sums = (part[:count] for part in (self._short, self._key, self._weight, self._sums))
         np.right_shift(bits, shift, out=short)
-        if clamp:
-            np.maximum(short, base, out=short)
         np.subtract(short, base, out=short)
-        self._key[:] = short
+        np.maximum(short, self._zeros, out=short)  # numpy is faster at two arrays than at an array and a number
+        short += np.arange(0, sums.size, _RUNS * _RUN, dtype=np.int32)[:, None]
+        key[:] = short
         np.bitwise_and(bits, (1 << shift) - 1, out=short)
-        self._weight[:] = short
-        self._weight += unit
-        self._sums[:] = 0
-        self._totals.scatter_add_(0, self._keys, self._weights)
-        return self._sums
-
-
-@lru_cache(maxsize=8)
-def _edges(base: int, shift: int) -> tuple[Doubles, Doubles]:
-    """The lower edges and the widths of the buckets from `base` to that of 1."""
-    edges = (np.arange(base, (_ONE >> shift) + 2, dtype=np.int32) << shift).view(np.float32).astype(np.float64)
-    return edges[:-1], np.diff(edges)
+        weight[:] = short
+        weight += unit
+        sums[:] = 0
+        keys, weights, totals = (torch.from_numpy(part).view(-1) for part in (key, weight, sums))
+        totals.scatter_add_(0, keys, weights)
 
 
 def by_sort(e: Floats) -> float:
     """sum_i i e_(i), e sorted downwards."""
-    return _dot(np.sort(e)[::-1].astype(np.float64), np.arange(1, len(e) + 1, dtype=np.float64))
+    ranks = np.arange(1, len(e) + 1, dtype=np.float64)
+    return float(_dot(np.sort(e)[None, ::-1].astype(np.float64), ranks[None])[0])
 
 
-def _dot(one: Doubles, other: Doubles) -> float:
+def _dot(one: Doubles, other: Doubles) -> Doubles:
     # Not `@`: BLAS would share so long a product among threads of its own.
-    return float(np.einsum("i,i->", one, other))
+    product: Doubles = np.einsum("ij,ij->i", one, other)
+    return product

@@ -25,17 +25,18 @@ def largest(z: Floats, count: int) -> Ids:
     grouped = z[:, :whole].reshape(rows, _GROUP, groups)
     peaks = grouped.max(1)
     picked = torch.from_numpy(peaks).topk(min(count, groups), -1).indices.numpy()
-    inside = (picked[:, None, :] + groups * np.arange(_GROUP)[:, None]).reshape(rows, -1)
-    beyond = np.broadcast_to(np.arange(whole, size), (rows, size - whole))
-    candidates = np.concatenate([inside, beyond], 1)
-    values = np.take_along_axis(z, candidates, 1)
+    each = np.arange(rows)[:, None]
+    values = grouped[each, :, picked].reshape(rows, -1)
+    ids = (picked[:, :, None] + groups * np.arange(_GROUP)).reshape(rows, -1)
+    if whole < size:
+        values = np.concatenate([values, z[:, whole:]], 1)
+        ids = np.concatenate([ids, np.broadcast_to(np.arange(whole, size), (rows, size - whole))], 1)
     best, order = (part.numpy() for part in torch.from_numpy(values).topk(count, -1))
-    ids = np.take_along_axis(candidates, order, 1)
-    edge = best[:, -1:]
+    ids, edge = ids[each, order], best[:, -1:]
     tied = ((values >= edge).sum(1) > count) | ((peaks >= edge).sum(1) > picked.shape[1])
     for row in np.flatnonzero(tied):
         above = np.flatnonzero(z[row] > edge[row])
         equal = np.flatnonzero(z[row] == edge[row])
         ids[row] = np.concatenate([above, equal[: count - len(above)]])
-    chosen = np.take_along_axis(z, ids, 1)
-    return np.take_along_axis(ids, np.lexsort((ids, -chosen), axis=-1), 1)
+        best[row] = z[row, ids[row]]
+    return ids[each, np.lexsort((ids, -best), axis=-1)]

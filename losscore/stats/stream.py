@@ -11,7 +11,8 @@ from torch import Tensor
 from losscore.stats.measure import measure
 from losscore.stats.statistics import TOP, Statistics
 
-# A head matmul reads the whole vocabulary matrix, so it takes many rows at once.
+# A head matmul reads the whole vocabulary matrix, so it takes many rows at once. No fewer than 32 MiB of float32: glibc
+# gives back blocks from that size on, and smaller ones would stay, each behind the few results that outlive it.
 HEAD_ELEMENTS = 1 << 23
 
 
@@ -32,7 +33,7 @@ def stream(
     rounding. tick(done) is called after each chunk and may raise to stop. ValueError where rows and targets differ in
     number.
     """
-    chunk = chunk or max(1, HEAD_ELEMENTS // vocabulary)
+    chunk = chunk or -(-HEAD_ELEMENTS // vocabulary)
     parts: list[Statistics] = []
     done = 0
     for block in rows:

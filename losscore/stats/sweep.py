@@ -20,8 +20,9 @@ Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
 # Below this many columns the equations are as fast.
 SMALLEST = 8192
-# Elements a thread looks at together.
-_BLOCK_ELEMENTS = 1 << 18
+# Elements a thread looks at together, and those of them whose expected ranks it counts together.
+_BLOCK_ELEMENTS = 1 << 19
+_COUNTED_ELEMENTS = 1 << 17
 # A float32 sum of so many terms, added in parallel lanes, is as good as its terms; longer ones are added in float64.
 _RUN = 1024
 
@@ -90,7 +91,8 @@ class _Scratch:
         self.e = np.zeros_like(self.x)
         self.ones = np.ones(_RUN, np.float32)
         self.above = np.empty((rows, size), np.bool_)
-        self.expected_rank = RankCounter(size)
+        self.counted = max(1, min(rows, _COUNTED_ELEMENTS // size))
+        self.expected_rank = RankCounter(self.counted, size)
 
 
 class _Work:
@@ -122,7 +124,8 @@ def _block(z: Floats, own: Floats, rows: slice, scratch: _Scratch, found: _Found
     x, e = scratch.x[:count], scratch.e[:count]
     np.subtract(z, m, out=x[:, :size])
     np.exp(x[:, :size], out=e[:, :size])
-    ranks = np.array([scratch.expected_rank(row[:size]) for row in e])
+    few = range(0, count, scratch.counted)
+    ranks = np.concatenate([scratch.expected_rank(e[at : at + scratch.counted, :size]) for at in few])
     np.put_along_axis(e, best, 0, 1)
 
     top_x = np.take_along_axis(z, best, 1).astype(np.float64) - m
