@@ -32,9 +32,8 @@ def numbers(scene: Scene) -> None:
         column.metric(
             label, f"{new:.3f}", f"{new - old:+.3f}" if now.step else None, delta_color=good, help=meaning, border=True
         )
-    cost = scene.until(scene.runs[0]).forgetting()
-    # The start is no cost yet: until the first look after it there is nothing to say.
-    measured = cost if cost and (now.step == 0 or _measured(scene, scene.runs[0])) else None
+    # Nothing before the first look.
+    measured = scene.until(scene.runs[0]).forgetting()
     columns[3].metric(
         "Elsewhere: moved by (KL)",
         "–" if measured is None else f"{measured[0]:.3f}",

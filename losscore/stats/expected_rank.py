@@ -60,8 +60,9 @@ class RankCounter:
         np.multiply(sums, 1 / unit[:, None], out=n)
         np.floor(n, out=n)
         rests = np.subtract(sums, np.multiply(n, unit[:, None], out=mass), out=sums)
-        # torch's running sum takes a third of numpy's time.
-        torch.cumsum(torch.from_numpy(n).view(count, -1), 1, out=torch.from_numpy(middle).view(count, -1))
+        for row in range(count):
+            # torch's running sum takes a third of numpy's time; a row at a time, it starts no threads of its own.
+            torch.cumsum(torch.from_numpy(n[row].reshape(-1)), 0, out=torch.from_numpy(middle[row].reshape(-1)))
         middle -= np.multiply(n, 0.5, out=mass)
 
         # A float of these bits is worth mantissa x 2^exponent; what was cut off counts in the mantissa's own steps.

@@ -39,4 +39,5 @@ def largest(z: Floats, count: int) -> Ids:
         equal = np.flatnonzero(z[row] == edge[row])
         ids[row] = np.concatenate([above, equal[: count - len(above)]])
         best[row] = z[row, ids[row]]
-    return ids[each, np.lexsort((ids, -best), axis=-1)]
+    sorted_ids: Ids = ids[each, np.lexsort((ids, -best), axis=-1)]
+    return sorted_ids
