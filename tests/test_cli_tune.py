@@ -264,11 +264,11 @@ def test_ctrl_c_keeps_what_there_is(run: Run, monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_ctrl_c_in_a_race_shows_how_far_each_came(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt_at(monkeypatch, 1)
+    interrupt_at(monkeypatch, 6)
     result = run(TEXT, "--steps", "500", "--objective", "nll", "--objective", "deft", "--probe", "Other words.")
     assert result.code == 130
-    assert "losscore: nll: stopped after 1 step\nlosscore: deft: stopped after 0 steps\n" in result.err
-    assert "nll: these texts were last looked at at step 0." in result.text
+    assert "losscore: nll: stopped after 6 steps\nlosscore: deft: stopped after 5 steps\n" in result.err
+    assert "nll: these texts were last looked at at step 5." in result.text
     assert "deft: these texts" not in result.text
 
 
