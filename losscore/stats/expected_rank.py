@@ -1,11 +1,15 @@
-"""The expected rank without sorting: counts and exact masses of narrow buckets of probability."""
+"""The expected rank of one row without sorting it: counts and exact masses of narrow buckets of probability."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Doubles = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int32]]
 
 _TOLERANCE = 1e-6
 # Some 256 buckets an octave over all the octaves that count; more would cost more than the pass over the row.
@@ -18,7 +22,7 @@ _MANTISSA = 23
 
 
 class RankCounter:
-    """E[R] of up to `rows` rows of `size` float32 numbers on the CPU, with the memory it takes.
+    """E[R] of up to `rows` rows of `size` float32 numbers, with the memory it takes: one counter a thread.
 
     The bits of a positive float, read as an integer, are in the order of the floats, so `bits >> shift` is a bucket and
     what is cut off says where in the bucket a number lies. One pass adds up, for every bucket, the count n and those
@@ -34,70 +38,76 @@ class RankCounter:
 
     def __init__(self, rows: int, size: int) -> None:
         # What is smaller is left out: together it adds at most size^2 / 2 times this to a result of 1 or more.
-        self._floor = int(np.float32(2e-7 / size**2).view(np.int32))
-        self._short = torch.empty(rows, size, dtype=torch.int32)
-        self._key = torch.empty(rows, size, dtype=torch.int64)
-        self._weight = torch.empty(rows, size, dtype=torch.float64)
-        self._tables = torch.empty(5, rows, _RUNS, _RUN, dtype=torch.float64)
+        self._floor = np.float32(2e-7 / size**2).view(np.int32)
+        self._short = np.empty((rows, size), np.int32)
+        self._key = np.empty((rows, size), np.int64)
+        self._weight = np.empty((rows, size), np.float64)
+        self._zeros = np.zeros(size, np.int32)
+        self._sums, self._n, self._middle, self._mass = np.empty((4, rows, _RUNS, _RUN))
+        self._steps = np.arange(_RUN, dtype=np.float64)
 
-    def __call__(self, e: Float[Tensor, "rows size"]) -> Float[Tensor, " rows"]:
+    def __call__(self, e: Floats) -> Doubles:
         """sum_i i e_(i) of each row, e sorted downwards; e in [0, 1], one of every row exactly 1."""
-        rows, size = e.shape
-        lowest = e.amin(1).view(torch.int32)
-        floor = lowest.clamp(min=self._floor)
-        shifts = [((_ONE - bits) // _BUCKETS).bit_length() for bits in floor.tolist()]
-        shift = torch.tensor(shifts, dtype=torch.int32)[:, None]
-        base = (floor[:, None] >> shift) & -_RUN
-        unit = _power(shift + size.bit_length())
-        sums, n, middle, mass, product = self._tables[:, :rows]
-        self._add_up(e, shift, base, unit, sums)
+        count, size = e.shape
+        lowest = e.min(1, keepdims=True).view(np.int32)
+        floor = np.maximum(lowest, self._floor)
+        shift = np.array([[((_ONE - int(bits)) // _BUCKETS).bit_length()] for bits in floor[:, 0]], np.int32)
+        base = (floor >> shift) & -_RUN
+        unit = np.ldexp(1.0, shift + size.bit_length())
+        self._add_up(e, shift, base, unit)
 
-        torch.mul(sums, 1 / unit[:, :, None], out=n).floor_()
-        rests = sums.sub_(torch.mul(n, unit[:, :, None], out=product))
-        torch.cumsum(n.flatten(1), 1, out=middle.flatten(1))
-        middle.sub_(n, alpha=0.5)
+        sums, n, middle, mass = (table[:count] for table in (self._sums, self._n, self._middle, self._mass))
+        np.multiply(sums, 1 / unit[:, None], out=n)
+        np.floor(n, out=n)
+        rests = np.subtract(sums, np.multiply(n, unit[:, None], out=mass), out=sums)
+        for row in range(count):
+            # torch's running sum takes a third of numpy's time; a row at a time, it starts no threads of its own.
+            torch.cumsum(torch.from_numpy(n[row].reshape(-1)), 0, out=torch.from_numpy(middle[row].reshape(-1)))
+        middle -= np.multiply(n, 0.5, out=mass)
+
         # A float of these bits is worth mantissa x 2^exponent; what was cut off counts in the mantissa's own steps.
-        bits = (base + torch.arange(0, _RUNS * _RUN, _RUN, dtype=torch.int32)) << shift
-        worth = _power((bits >> _MANTISSA) - (127 + _MANTISSA))
-        mantissa = (bits & ((1 << _MANTISSA) - 1)) + (1 << _MANTISSA)
-        steps = torch.arange(_RUN) << shift
-        torch.add(mantissa.double()[:, :, None], steps.double()[:, None], out=mass)
-        mass.mul_(n).add_(rests)
-        left_out = (lowest[:, None] >> shift < base)[:, 0]
-        mass[left_out, 0, 0] = 0
-        n[left_out, 0, 0] = 0
-        found = (worth * ((size + 0.5) * mass.sum(-1) - middle.mul_(mass).sum(-1))).sum(-1)
-        width = worth * _power(shift)
-        guess = (width * (torch.mul(n, n, out=product).sum(-1) - n.sum(-1))).sum(-1) / 12
+        bits = (base + np.arange(0, _RUNS * _RUN, _RUN, dtype=np.int32)) << shift
+        worth = np.ldexp(1.0, (bits >> _MANTISSA) - (127 + _MANTISSA))
+        mantissa = ((bits & ((1 << _MANTISSA) - 1)) + (1 << _MANTISSA)).astype(np.float64)
+        np.add(mantissa[:, :, None], np.ldexp(self._steps, shift)[:, None], out=mass)
+        mass *= n
+        mass += rests
+        left_out = (lowest >> shift < base)[:, 0]
+        mass[left_out, 0, 0] = n[left_out, 0, 0] = 0
+        found: Doubles = (worth * ((size + 0.5) * mass.sum(-1) - np.vecdot(mass, middle))).sum(-1)
+        width = np.ldexp(worth, shift)
+        guess = (width * (np.vecdot(n, n) - n.sum(-1))).sum(-1) / 12
         found -= guess
-        for row in (2 * guess > _TOLERANCE * found).nonzero()[:, 0].tolist():
-            pairs = (width[row] * (n[row] == 2).sum(-1)).sum()
+        for row in np.flatnonzero(2 * guess > _TOLERANCE * found):
+            pairs = (width[row] * np.count_nonzero(n[row] == 2, axis=-1)).sum()
             if guess[row] + pairs / 6 > _TOLERANCE * found[row]:
                 found[row] = by_sort(e[row])
         return found
 
-    def _add_up(
-        self,
-        e: Float[Tensor, "rows size"],
-        shift: Int[Tensor, "rows 1"],
-        base: Int[Tensor, "rows 1"],
-        unit: Float[Tensor, "rows 1"],
-        sums: Float[Tensor, "rows runs run"],
-    ) -> None:
+    def _add_up(self, e: Floats, shift: Ints, base: Ints, unit: Doubles) -> None:
         """For every bucket from `base` on: its count times `unit`, and its numbers' rests."""
-        rows, bits = len(e), e.view(torch.int32)
-        short, key, weight = self._short[:rows], self._key[:rows], self._weight[:rows]
-        key.copy_(torch.bitwise_right_shift(bits, shift, out=short).sub_(base).clamp_(min=0))
-        weight.copy_(torch.bitwise_and(bits, (1 << shift) - 1, out=short)).add_(unit)
-        sums.zero_().flatten(1).scatter_add_(1, key, weight)
+        count, bits = len(e), e.view(np.int32)
+        short, key, weight, sums = (part[:count] for part in (self._short, self._key, self._weight, self._sums))
+        np.right_shift(bits, shift, out=short)
+        np.subtract(short, base, out=short)
+        np.maximum(short, self._zeros, out=short)  # numpy is faster at two arrays than at an array and a number
+        short += np.arange(0, sums.size, _RUNS * _RUN, dtype=np.int32)[:, None]
+        key[:] = short
+        np.bitwise_and(bits, (1 << shift) - 1, out=short)
+        weight[:] = short
+        weight += unit
+        sums[:] = 0
+        keys, weights, totals = (torch.from_numpy(part).view(-1) for part in (key, weight, sums))
+        totals.scatter_add_(0, keys, weights)
 
 
-def _power(exponent: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """2 to the exponent, exactly."""
-    return torch.from_numpy(np.ldexp(1.0, exponent.numpy()))
-
-
-def by_sort(e: Float[Tensor, " size"]) -> float:
+def by_sort(e: Floats) -> float:
     """sum_i i e_(i), e sorted downwards."""
-    descending = torch.from_numpy(np.sort(e.numpy())).flip(0).double()
-    return float((descending * torch.arange(1, len(e) + 1)).sum())
+    ranks = np.arange(1, len(e) + 1, dtype=np.float64)
+    return float(_dot(np.sort(e)[None, ::-1].astype(np.float64), ranks[None])[0])
+
+
+def _dot(one: Doubles, other: Doubles) -> Doubles:
+    # Not `@`: BLAS would share so long a product among threads of its own.
+    product: Doubles = np.einsum("ij,ij->i", one, other)
+    return product

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 _GROUP = 64
 
 
-def largest(z: Float[Tensor, "rows size"], count: int) -> Int[Tensor, "rows count"]:
-    """Ids of the largest of each row of z, best first. No NaN; 64 columns or more; count <= size.
+def largest(z: Floats, count: int) -> Ids:
+    """Ids (rows, count) of the largest of each row of z (rows, size), best first. No NaN; count <= size.
 
     The largest lie in those groups of 64 whose own largest are the largest: a pass of maxima and a few candidates
     instead of a search through the row.
@@ -18,23 +22,22 @@ def largest(z: Float[Tensor, "rows size"], count: int) -> Int[Tensor, "rows coun
     rows, size = z.shape
     groups = size // _GROUP
     whole = groups * _GROUP
-    grouped = z[:, :whole].unflatten(1, (_GROUP, groups))
-    peaks = grouped.amax(1)
-    picked = peaks.topk(min(count, groups), -1).indices
-    ids = torch.cat(
-        [
-            (picked[:, :, None] + groups * torch.arange(_GROUP)).flatten(1),
-            torch.arange(whole, size).expand(rows, -1),
-        ],
-        1,
-    )
-    values = z.gather(1, ids)
-    best, order = values.topk(count, -1)
-    ids, edge = ids.gather(1, order), best[:, -1:]
+    grouped = z[:, :whole].reshape(rows, _GROUP, groups)
+    peaks = grouped.max(1)
+    picked = torch.from_numpy(peaks).topk(min(count, groups), -1).indices.numpy()
+    each = np.arange(rows)[:, None]
+    values = grouped[each, :, picked].reshape(rows, -1)
+    ids = (picked[:, :, None] + groups * np.arange(_GROUP)).reshape(rows, -1)
+    if whole < size:
+        values = np.concatenate([values, z[:, whole:]], 1)
+        ids = np.concatenate([ids, np.broadcast_to(np.arange(whole, size), (rows, size - whole))], 1)
+    best, order = (part.numpy() for part in torch.from_numpy(values).topk(count, -1))
+    ids, edge = ids[each, order], best[:, -1:]
     tied = ((values >= edge).sum(1) > count) | ((peaks >= edge).sum(1) > picked.shape[1])
-    for row in tied.nonzero()[:, 0].tolist():
-        above = (z[row] > edge[row]).nonzero()[:, 0]
-        equal = (z[row] == edge[row]).nonzero()[:, 0]
-        ids[row] = torch.cat([above, equal[: count - len(above)]])
-    ids = ids.sort(-1).values
-    return ids.gather(1, z.gather(1, ids).argsort(-1, descending=True, stable=True))
+    for row in np.flatnonzero(tied):
+        above = np.flatnonzero(z[row] > edge[row])
+        equal = np.flatnonzero(z[row] == edge[row])
+        ids[row] = np.concatenate([above, equal[: count - len(above)]])
+        best[row] = z[row, ids[row]]
+    sorted_ids: Ids = ids[each, np.lexsort((ids, -best), axis=-1)]
+    return sorted_ids

@@ -5,15 +5,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from losscore.stats import expected_rank
-from losscore.stats.expected_rank import RankCounter
-
-Floats = np.ndarray
+from losscore.stats.expected_rank import Floats, RankCounter
 
 
 def slowly(e: Floats) -> float:
@@ -21,7 +18,7 @@ def slowly(e: Floats) -> float:
 
 
 def count(e: Floats) -> float:
-    return float(RankCounter(1, len(e))(torch.from_numpy(e)[None])[0])
+    return float(RankCounter(1, len(e))(e[None])[0])
 
 
 def smooth(spread: float, size: int = 30_000) -> Floats:
@@ -36,9 +33,9 @@ def with_one(e: np.ndarray) -> Floats:
 @pytest.fixture
 def sorts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counted: list[int] = []
-    whole: Callable[[torch.Tensor], float] = expected_rank.by_sort
+    whole: Callable[[Floats], float] = expected_rank.by_sort
 
-    def counting(e: torch.Tensor) -> float:
+    def counting(e: Floats) -> float:
         counted.append(len(e))
         return whole(e)
 
@@ -79,12 +76,12 @@ def test_what_is_left_out_weighs_nothing() -> None:
 
 
 def test_a_counter_carries_nothing_from_row_to_row() -> None:
-    rows = torch.from_numpy(np.stack([smooth(3.0), smooth(0.001), smooth(6.0)]))
+    rows = np.stack([smooth(3.0), smooth(0.001), smooth(6.0)])
     counter = RankCounter(3, rows.shape[1])
     first = counter(rows).tolist()
-    assert first == [count(row) for row in rows.numpy()]
+    assert first == [count(row) for row in rows]
     assert counter(rows[:1]).tolist() == first[:1]
-    assert counter(rows.flip(0)).tolist() == first[::-1]
+    assert counter(rows[::-1].copy()).tolist() == first[::-1]
 
 
 @given(arrays(np.float32, st.integers(1, 80), elements=st.floats(0, 1, width=32)))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -138,7 +139,7 @@ def test_threads_and_blocks_change_no_bit(threads: int, block: int, monkeypatch:
     logits, targets = normal(3.0), torch.arange(ROWS)
     alone = Statistics.join([by_sweep(logits[t : t + 1], targets[t : t + 1], (4, 2)) for t in range(ROWS)])
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(sweep, "_ELEMENTS", block * SIZE)
+    monkeypatch.setattr(sweep, "_BLOCK_ELEMENTS", block * SIZE)
     assert identical(by_sweep(logits, targets, (4, 2)), alone)
 
 
@@ -161,6 +162,18 @@ def test_logits_that_do_not_lie_row_after_row() -> None:
 def test_a_target_outside_the_vocabulary_is_an_error(target: int) -> None:
     with pytest.raises(RuntimeError, match="out of bounds"):
         by_sweep(normal(1.0), torch.tensor([0, 1, target, 3, 4]))
+
+
+def test_what_goes_wrong_in_a_thread_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(sweep, "_block", broken)
+    monkeypatch.setattr(sweep, "_BLOCK_ELEMENTS", 1)
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        with pytest.raises(MemoryError, match="no room"):
+            by_sweep(normal(1.0), torch.arange(ROWS))
 
 
 @pytest.mark.parametrize(
@@ -197,3 +210,8 @@ def test_no_row_is_an_empty_table() -> None:
     found = by_sweep(torch.zeros(0, SIZE), torch.zeros(0, dtype=torch.long), (1, 2), top=7)
     assert [tuple(getattr(found, field.name).shape) for field in fields(Statistics)][-3:] == [(0, 7), (0, 7), (0, 2)]
     assert len(found) == 0
+
+
+def test_no_warning_reaches_the_caller() -> None:
+    with np.errstate(all="raise"):
+        by_sweep(peak_over(-INF), torch.arange(ROWS))
