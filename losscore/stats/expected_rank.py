@@ -78,7 +78,7 @@ class RankCounter:
         width = np.ldexp(worth, shift)
         guess = (width * (np.vecdot(n, n) - n.sum(-1))).sum(-1) / 12
         found -= guess
-        for row in np.flatnonzero(2 * guess > _TOLERANCE * found):
+        for row in np.flatnonzero(2 * guess > _TOLERANCE * found).tolist():
             pairs = (width[row] * np.count_nonzero(n[row] == 2, axis=-1)).sum()
             if guess[row] + pairs / 6 > _TOLERANCE * found[row]:
                 found[row] = by_sort(e[row])
