@@ -47,7 +47,7 @@ def page() -> None:
         _begin(order)
     job = jobs.current()
     if job is None:
-        st.caption("20 steps usually take less than half a minute on a laptop. Nothing leaves this computer.")
+        st.caption("20 steps take less than a minute on two processor cores. Nothing leaves this computer.")
         return
     follow(job, st.session_state.fine_tune_order)
 
