@@ -28,7 +28,8 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The model after `step` of `steps` updates; every mean is over the targets.
+    """The model after `step` of `steps` updates; every mean is over the targets of all examples, or of the watched ones
+    where a step takes only some.
 
     loss: the objective's own. nll: plain cross-entropy, nats. entropy: nats. p: probability. digit_entropy: nats, over
     the digit targets, None without any. gradient_norm: of the gradient taken here, before clipping; None at the end,

@@ -51,6 +51,20 @@ def test_a_probe_longer_than_the_context_is_read_as_far_as_it_goes():
     assert snapshot.probes[0].tokens == model.context - 1
 
 
+def test_a_token_that_the_base_rules_out_adds_nothing():
+    model = mini_model()
+    head = model.network.lm_head
+    ids = model.encoder.encode(PROBES[0]).ids
+    with torch.no_grad():
+        model.network.lm_head = torch.nn.Linear(32, model.vocabulary)
+        model.network.lm_head.weight.copy_(head.weight)
+        model.network.lm_head.bias.zero_()
+        (ruled_out,) = [next(i for i in range(model.vocabulary) if i not in ids)]
+        model.network.lm_head.bias[ruled_out] = -torch.inf
+    *_, last = FineTune(model, "They cost 26 euros.", lr=1e-2, steps=2, probes=PROBES[:1])
+    assert 0 < last.probes[0].kl < math.inf
+
+
 def test_the_shipped_ones_are_short_and_of_several_kinds():
     texts = shipped_probes()
     assert len(texts) >= 4

@@ -170,6 +170,7 @@ def test_saving_asks_nobody_about_a_base_from_the_hub(base, tmp_path, monkeypatc
     monkeypatch.setattr(socket, "getaddrinfo", note)
     monkeypatch.setattr(socket.socket, "connect", note)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     model = replace(losscore.load(str(base)), name="someone/model", origin="someone/model")
     model.network.config.name_or_path = "someone/model"
     FineTune(model, TEXT, steps=0).save(tmp_path / "adapter")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import LlamaForCausalLM
 
 import losscore
 from losscore.errors import Cancelled, LosscoreError, ModelError, TextError
@@ -78,7 +79,14 @@ def test_the_first_snapshot_is_the_model_as_it_was(model):
         assert own.provenance["prompt_characters"] == len(prompt)
     assert snapshot.examples == 3  # "x" has no target
     target = [losscore.score(model, text, prompt) for prompt, text in (PAIRS[0], PAIRS[1], ("", PAIRS[2]))]
-    log_p = np.concatenate([np.asarray(s.columns["log_p"])[np.asarray(s.columns["is_target"])] for s in target])
+
+    def over_targets(column: str) -> Any:
+        return np.concatenate([np.asarray(s.columns[column])[np.asarray(s.columns["is_target"])] for s in target])
+
+    log_p = over_targets("log_p")
+    assert snapshot.entropy == pytest.approx(over_targets("entropy").mean(), rel=1e-5)
+    # The prompt's digit counts for nothing.
+    assert snapshot.digit_entropy == pytest.approx(np.nanmean(over_targets("digit_entropy")), rel=1e-5)
     assert snapshot.nll == pytest.approx(-log_p.mean(), rel=1e-5)
     assert snapshot.p == pytest.approx(np.exp(log_p).mean(), rel=1e-5)
     assert snapshot.loss == pytest.approx(snapshot.nll, rel=1e-6)
@@ -292,7 +300,9 @@ def test_a_half_precision_checkpoint_trains_in_float32(method, dtype):
     before = fingerprint(half.network)
     tuning = FineTune(half, TEXT, method=method, lr=1e-5, steps=2)
     weights = [parameter.detach().clone() for parameter in tuning._copy.trained]
-    assert {parameter.dtype for parameter in tuning._copy.network.parameters()} == {torch.float32}
+    held = [*tuning._copy.network.parameters(), *tuning._copy.network.buffers()]
+    assert {tensor.dtype for tensor in held} == {torch.float32}
+    assert tuning.tuned("tuned").dtype == torch.float32
     first, _, last = tuning
     moved = [bool((now != then).any()) for now, then in zip(tuning._copy.trained, weights, strict=True)]
     assert np.mean(moved) > 0.5
@@ -317,10 +327,53 @@ def test_bfloat16_autocast_learns_too(model):
     assert first.nll != exact.nll
 
 
+def test_half_of_a_character_before_the_response_counts_once(model):
+    (snapshot,) = finetune(model, [("\ud83d\ude00 ", TEXT)], steps=0)
+    assert snapshot.sheet().provenance["prompt_characters"] == 2
+    assert snapshot.sheet().text == "😀 " + TEXT
+
+
+def test_the_adapter_weighs_twice_whatever_its_rank(model):
+    for rank in (2, 8):
+        copy = training_copy(model, Settings(rank=rank))
+        layers = [module for module in copy.network.modules() if hasattr(module, "lora_A")]
+        assert {(layer.r["default"], layer.scaling["default"]) for layer in layers} == {(rank, 2.0)}
+
+
 def test_a_model_whose_logits_must_be_taken_whole_trains_alike(model):
     whole = type(model)(**{**vars_of(model), "streams": False})
     streamed = [s.nll for s in finetune(model, PAIRS, **FAST)]
     assert [s.nll for s in finetune(whole, PAIRS, **FAST)] == pytest.approx(streamed, rel=1e-4)
+
+
+def test_logits_that_are_more_than_the_head_of_a_hidden_state_are_the_models_own():
+    class Doubled(LlamaForCausalLM):
+        def forward(self, *given: Any, **options: Any) -> Any:
+            out = super().forward(*given, **options)
+            out.logits = out.logits * 2
+            return out
+
+    model = mini_model()
+    streamed = losscore.score(model, TEXT)
+    model.network.__class__ = Doubled
+    whole = type(model)(**{**vars_of(model), "streams": False})
+    first, *_, last = finetune(whole, TEXT, **FAST)
+    own = np.asarray(first.sheet().columns["log_p"])
+    np.testing.assert_allclose(own, losscore.score(whole, TEXT).columns["log_p"], rtol=2e-5)
+    assert np.nanmax(np.abs(own - np.asarray(streamed.columns["log_p"]))) > 0.1
+    assert last.nll < first.nll
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_of_many_examples_the_first_eight_are_watched(model, batch):
+    texts = [f"{number} words" for number in range(10)]
+    (snapshot,) = finetune(model, texts, steps=0, batch=batch)
+    assert [snapshot.sheet(example).text for example in range(snapshot.examples)] == texts[:8]
+    # All are trained on in one pass: the means are over all. Of a batch they are over what is watched.
+    seen = [next(finetune(model, text, steps=0)) for text in (texts if batch is None else texts[:8])]
+    counts = [one.provenance["targets"] for one in seen]
+    assert snapshot.nll == pytest.approx(np.average([one.nll for one in seen], weights=counts), rel=1e-5)
+    assert snapshot.provenance["examples"] == 10
 
 
 @pytest.mark.parametrize(
