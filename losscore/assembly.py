@@ -16,7 +16,7 @@ from losscore.objectives.deft import gate as trust_gate
 from losscore.objectives.digit_entropy import criterion, digit_entropy, p_given_digit, penalty, place_weight
 from losscore.objectives.ranktuner import indicator, scale, scale_from_bounds
 from losscore.sheet import Sheet
-from losscore.stats import Statistics
+from losscore.stats import Statistics, arithmetic
 from losscore.text import Encoding
 from losscore.text.display import show_bytes
 
@@ -132,7 +132,8 @@ def _provenance(model: Model, encoding: Encoding, method: Mapping[str, Any], sco
         "tokenizer": f"{tokenizer}, {len(model.tokenizer)} entries",
         "vocabulary": model.vocabulary,
         "logits": "streamed from hidden states" if model.streams else "taken whole from the model",
-        "statistics_dtype": "float64",
+        # A head's logits are raised to float32 at least.
+        "statistics_dtype": arithmetic(model.device, torch.promote_types(model.dtype, torch.float32), model.vocabulary),
         "bos": encoding.bos,
         **method,
         "tokens": len(encoding),

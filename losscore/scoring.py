@@ -11,6 +11,7 @@ import torch
 from losscore.assembly import assemble
 from losscore.errors import Cancelled, ModelError, TextError
 from losscore.memory import Memory
+from losscore.models.placement import is_memory_full
 from losscore.objectives import Objective, find
 from losscore.running import outputs, plan_reading
 from losscore.sheet import Sheet
@@ -61,8 +62,7 @@ def score(
     try:
         statistics = _measure(model, encoding, plan.windows, chunk, progress, stop, memory)
     except (RuntimeError, MemoryError) as error:
-        # On the CPU torch reports a failed allocation as a plain RuntimeError.
-        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
+        if not is_memory_full(error):
             raise
         raise ModelError(
             f"{len(encoding)} tokens do not fit into the memory of {model.device}: score a shorter text, "

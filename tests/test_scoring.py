@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -424,3 +425,22 @@ def test_further_objectives_add_a_column_each_and_their_settings(mini: Any) -> N
     assert "weight_tsallis:a=0.25" in sheet.to_frame()
     with pytest.raises(LosscoreError, match="no objective 'dtf'"):
         losscore.score(mini, "abc", objectives=["dtf"])
+
+
+def test_how_the_statistics_are_taken_is_what_the_sheet_says(mini, monkeypatch):
+    module = import_module("losscore.stats.measure")  # the function hides it as an attribute
+    taken: list[str] = []
+    for name in ("by_sweep", "by_equations"):
+        plain = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, name=name, plain=plain, **k: taken.append(name) or plain(*a, **k))
+    wide = mini_model(padding=module.SMALLEST)
+    for model, dtype, said, way in (
+        (mini, torch.float32, "float64", "by_equations"),
+        (wide, torch.float32, "float32 exponentials, float64 sums", "by_sweep"),
+        (replace(wide, network=wide.network.double(), dtype=torch.float64), torch.float64, "float64", "by_equations"),
+    ):
+        taken.clear()
+        assert model.dtype == dtype
+        sheet = losscore.score(model, "They cost 2 * 13 = 26 euros.")
+        assert sheet.provenance["statistics_dtype"] == said
+        assert set(taken) == {way}

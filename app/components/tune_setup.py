@@ -136,7 +136,7 @@ def _settings(bos: str) -> tuple[Settings, tuple[str, ...]]:
         key="tune-method",
         required=True,
         persist_state="session",
-        help="LoRA: a small adapter beside each layer; fast, and small to download. All weights: needs about four "
+        help="LoRA: a small adapter beside each layer; fast, and small to download. All weights: needs about five "
         "times the model's memory.",
     )
     rate = st.number_input(

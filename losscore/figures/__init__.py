@@ -2,7 +2,6 @@
 
 from losscore.figures.distribution import digits_figure, top_tokens_figure
 from losscore.figures.film import digits_film_figure, film_figure
-from losscore.figures.heat import heat_figure
 from losscore.figures.landscape import Contours, landscape_figure, ranks_figure
 from losscore.figures.objectives import correlation_figure, gates_figure, gradient_figure
 
@@ -14,7 +13,6 @@ __all__ = [
     "film_figure",
     "gates_figure",
     "gradient_figure",
-    "heat_figure",
     "landscape_figure",
     "ranks_figure",
     "top_tokens_figure",

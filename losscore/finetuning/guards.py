@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from losscore.errors import LosscoreError
+from losscore.models.placement import is_memory_full
 
 
 @contextmanager
@@ -31,7 +32,7 @@ def plainly(device: torch.device) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError) as error:
         words = str(error)
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in words:
+        if is_memory_full(error):
             raise LosscoreError(
                 f"The memory of {device} is full: give shorter or fewer examples, a smaller batch, or choose LoRA."
             ) from error

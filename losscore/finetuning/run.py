@@ -270,7 +270,7 @@ class FineTune:
             "examples": len(self._passages),
             "examples_left_out": self._left_out,
             "targets": sum(passage.targets.count for passage in self._passages),
-            "trained_parameters": self.trainable if hasattr(self, "trainable") else 0,
+            "trained_parameters": self.trainable,
         }
 
 

@@ -59,3 +59,10 @@ def free_bytes(device: "torch.device") -> int:
     import psutil
 
     return psutil.virtual_memory().available
+
+
+def is_memory_full(error: BaseException) -> bool:
+    """Whether a device ran out of memory; on the CPU torch reports that as a plain RuntimeError."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import losscore
-from losscore.figures import digits_film_figure, film_figure, heat_figure
+from losscore.figures import digits_film_figure, film_figure
 from losscore.figures.distribution import OTHER, REST, TARGET
 from losscore.figures.film import UNKNOWN
 from losscore.sheet import Sheet
@@ -184,30 +184,3 @@ def test_ten_digits_over_the_steps() -> None:
         assert drawn["now"][digit] == pytest.approx(scored.columns["p_given_digit"][row])
         assert drawn["notes"][digit].endswith("◀ target")
     assert "No digit" in digits_film_figure(sheets, 0).layout.title.text
-
-
-def test_the_heat_map_reads_as_the_text() -> None:
-    p = np.array([[math.nan, 0.1, 0.2], [math.nan, 0.5, 0.9]])
-    figure = heat_figure([0, 20], p, ["a", "<b>", "a"])
-    (heat,) = figure.data
-    assert [list(row) for row in heat.z] == [[None, 0.1, 0.2], [None, 0.5, 0.9]]
-    assert (heat.zmin, heat.zmax) == (0, 1)
-    assert heat.colorbar.title.text.startswith("p,")
-    assert list(figure.layout.xaxis.ticktext) == ["a", "&lt;b&gt;", "a"]
-    assert list(figure.layout.xaxis.tickvals) == [0, 1, 2]
-    assert list(figure.layout.yaxis.ticktext) == ["0", "20"]
-    assert figure.layout.yaxis.autorange == "reversed"
-    assert [list(cell) for cell in heat.customdata[1]] == [["a", "20"], ["&lt;b&gt;", "20"], ["a", "20"]]
-    json.loads(figure.to_json())
-
-
-def test_a_long_text_names_some_of_its_tokens_in_their_places() -> None:
-    tokens = [f"t{i}" for i in range(500)]
-    axis = heat_figure(range(100), np.zeros((100, 500)), tokens).layout.xaxis
-    assert len(axis.ticktext) <= 36
-    assert [f"t{place}" for place in axis.tickvals] == list(axis.ticktext)
-
-
-def test_a_heat_map_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match="steps by tokens"):
-        heat_figure([0, 1], np.zeros((3, 2)), ["a", "b", "c"])

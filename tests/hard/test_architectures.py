@@ -28,34 +28,22 @@ from transformers import (
 import losscore
 from losscore.errors import ModelError
 from losscore.models import Model, load
-from tests.models.tiny import CONFIGS, SIZE, build, byte_tokenizer, save
+from tests.models.tiny import CONFIGS, SHAPE, SIZE, build, byte_tokenizer, save
 
-_SHAPE: dict[str, Any] = {
-    "vocab_size": SIZE,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-    "pad_token_id": None,
-}
-_WITHOUT_GROUPS = {name: value for name, value in _SHAPE.items() if name != "num_key_value_heads"}
+_WITHOUT_GROUPS = {name: value for name, value in SHAPE.items() if name != "num_key_value_heads"}
 _ENDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
 _GPT2: dict[str, Any] = {"vocab_size": SIZE, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, **_ENDS}
 _OPT: dict[str, Any] = {"vocab_size": SIZE, "hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, **_ENDS}
 
 STREAMING: dict[str, Callable[[], PreTrainedConfig]] = {
     "GPT-NeoX, untied": lambda: GPTNeoXConfig(**_WITHOUT_GROUPS),
-    "Qwen2, tied": lambda: Qwen2Config(**_SHAPE, tie_word_embeddings=True),
-    "Qwen2, untied": lambda: Qwen2Config(**_SHAPE),
+    "Qwen2, tied": lambda: Qwen2Config(**SHAPE, tie_word_embeddings=True),
+    "Qwen2, untied": lambda: Qwen2Config(**SHAPE),
     "GPT-2, untied": lambda: GPT2Config(**_GPT2, tie_word_embeddings=False),
-    "Gemma, padded vocabulary": lambda: GemmaConfig(**{**_SHAPE, "vocab_size": SIZE + 64}, head_dim=8),
+    "Gemma, padded vocabulary": lambda: GemmaConfig(**{**SHAPE, "vocab_size": SIZE + 64}, head_dim=8),
     "Gemma 2, soft caps": lambda: CONFIGS["gemma2"](),
     "Phi, head with a bias": lambda: PhiConfig(**_WITHOUT_GROUPS),
-    "Mistral, sliding attention": lambda: MistralConfig(**_SHAPE, sliding_window=8),
+    "Mistral, sliding attention": lambda: MistralConfig(**SHAPE, sliding_window=8),
     "BLOOM, no positions": lambda: BloomConfig(vocab_size=SIZE, hidden_size=32, n_layer=2, n_head=4, **_ENDS),
 }
 FALLING_BACK: dict[str, tuple[Callable[[], PreTrainedConfig], str]] = {
@@ -65,7 +53,7 @@ FALLING_BACK: dict[str, tuple[Callable[[], PreTrainedConfig], str]] = {
     ),
     "DeepSeek, latent attention": (
         lambda: DeepseekV3Config(
-            **_SHAPE,
+            **SHAPE,
             n_routed_experts=4,
             num_experts_per_tok=2,
             n_group=1,

@@ -19,7 +19,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 SIZE = 256
-_SHAPE: dict[str, Any] = {
+SHAPE: dict[str, Any] = {
     "vocab_size": SIZE,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -32,12 +32,12 @@ _SHAPE: dict[str, Any] = {
     "pad_token_id": None,
 }
 CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
-    "llama": lambda: LlamaConfig(**_SHAPE),
-    "llama-tied": lambda: LlamaConfig(**_SHAPE, tie_word_embeddings=True),
+    "llama": lambda: LlamaConfig(**SHAPE),
+    "llama-tied": lambda: LlamaConfig(**SHAPE, tie_word_embeddings=True),
     "gpt2": lambda: GPT2Config(vocab_size=SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=64),
-    "gemma2": lambda: Gemma2Config(**_SHAPE, head_dim=8, final_logit_softcapping=0.5, sliding_window=8),
-    "granite": lambda: GraniteConfig(**_SHAPE, logits_scaling=4.0),
-    "cohere": lambda: CohereConfig(**_SHAPE, logit_scale=0.25),
+    "gemma2": lambda: Gemma2Config(**SHAPE, head_dim=8, final_logit_softcapping=0.5, sliding_window=8),
+    "granite": lambda: GraniteConfig(**SHAPE, logits_scaling=4.0),
+    "cohere": lambda: CohereConfig(**SHAPE, logit_scale=0.25),
     "mamba": lambda: MambaConfig(vocab_size=SIZE, hidden_size=32, num_hidden_layers=2, state_size=4),
 }
 
