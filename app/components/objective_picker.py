@@ -28,12 +28,17 @@ def pick_objectives() -> list[Objective]:
     )
     chosen = [CATALOGUE[name] for name in CATALOGUE if name in names]
     with right.popover("Parameters", icon="🎚️", width="stretch"):
-        adjustable = [objective for objective in chosen if objective.parameters]
-        if not adjustable:
-            st.caption("None of the chosen objectives has a parameter.")
-        set_to = {objective.name: _controls(objective) for objective in adjustable}
-    chosen = [objective.with_parameters(**set_to.get(objective.name, {})) for objective in chosen]
+        chosen = adjusted(chosen)
     return chosen + _own_formula()
+
+
+def adjusted(objectives: list[Objective]) -> list[Objective]:
+    """The objectives with the hyperparameters that a person sets here."""
+    adjustable = [objective for objective in objectives if objective.parameters]
+    if not adjustable:
+        st.caption("None of the chosen objectives has a parameter.")
+    set_to = {objective.name: _controls(objective) for objective in adjustable}
+    return [objective.with_parameters(**set_to.get(objective.name, {})) for objective in objectives]
 
 
 def about_objectives(objectives: list[Objective]) -> None:
@@ -71,18 +76,21 @@ def _control(objective: Objective, parameter: Parameter) -> Any:
     )
 
 
-def _own_formula() -> list[Objective]:
-    text = st.text_input(
+def formula_box() -> str:
+    """A person's own weight as it is typed; empty where there is none."""
+    return st.text_input(
         "Your own weight (optional)",
         key="formula",
         placeholder="p**0.3 * (1 - entropy/log(V))",
         help="Arithmetic over p, log_p, entropy (nats), rank, expected_rank, concentration, top_entropy and V, the "
         "size of the vocabulary; functions log, log2, exp, sqrt, abs, min, max. The loss is −weight · log p.",
-    )
-    if not text.strip():
-        return []
+    ).strip()
+
+
+def _own_formula() -> list[Objective]:
+    text = formula_box()
     try:
-        return [from_formula(text)]
+        return [from_formula(text)] if text else []
     except LosscoreError as error:
         st.error(plain(str(error)))
         return []

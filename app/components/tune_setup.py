@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import session
+from app.components.objective_picker import adjusted, formula_box
 from losscore.errors import LosscoreError
 from losscore.finetuning.probes import shipped_probes
 from losscore.finetuning.settings import LEARNING_RATES, METHODS, MOST_STEPS, Settings
-from losscore.objectives import CATALOGUE
+from losscore.objectives import CATALOGUE, Objective, from_formula
 from losscore.text.examples import Example, parse_examples
 from losscore.text.source import read_text
 
@@ -30,7 +31,7 @@ class Order:
 
     model: str
     examples: tuple[Example, ...]
-    objectives: tuple[str, ...]
+    objectives: tuple[Objective, ...]
     settings: Settings
     probes: tuple[str, ...]
     request: session.Request | None
@@ -54,7 +55,7 @@ def setup() -> tuple[Order | str, DeltaGenerator]:
     except LosscoreError as error:
         examples, from_text, wrong = (), False, str(error)
     left, middle, right, button = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
-    objectives = _objectives(left)
+    picked = _objectives(left)
     steps = middle.number_input(
         "Steps",
         0,
@@ -66,7 +67,13 @@ def setup() -> tuple[Order | str, DeltaGenerator]:
         help="How many updates. 20 are enough to see the model learn one text by heart.",
     )
     with right.popover("Settings", icon="⚙️", width="stretch"):
+        with st.expander("Parameters of the objectives"):
+            adjustable, formula = adjusted(picked), formula_box()
         settings, probes = _settings(request.bos)
+    try:
+        objectives = (*adjustable, *([from_formula(formula)] if formula else []))
+    except LosscoreError as error:
+        objectives, wrong = (), wrong or str(error)
     wrong = wrong or _missing(examples, objectives)
     if wrong:
         return wrong, button
@@ -112,7 +119,7 @@ def _pairs() -> tuple[Example, ...]:
     return tuple(parse_examples(pasted or "", "What you pasted"))
 
 
-def _objectives(place: DeltaGenerator) -> tuple[str, ...]:
+def _objectives(place: DeltaGenerator) -> list[Objective]:
     names = place.multiselect(
         "Objective (pick up to four to race)",
         list(CATALOGUE),
@@ -124,7 +131,7 @@ def _objectives(place: DeltaGenerator) -> tuple[str, ...]:
         help="The loss that the model is trained with; NLL is plain cross-entropy. Several start from the same model "
         "and make one step each in turn.",
     )
-    return tuple(name for name in CATALOGUE if name in names)
+    return [CATALOGUE[name] for name in CATALOGUE if name in names]
 
 
 def _settings(bos: str) -> tuple[Settings, tuple[str, ...]]:
@@ -212,11 +219,13 @@ def split_texts(text: str) -> tuple[str, ...]:
     return tuple(part.strip("\n") for part in parts if part.strip())
 
 
-def _missing(examples: tuple[Example, ...], objectives: tuple[str, ...]) -> str:
+def _missing(examples: tuple[Example, ...], objectives: tuple[Objective, ...]) -> str:
     if not examples:
         return "Give the model something to learn: a text on the Tokens page, or prompts and responses here."
     if not any(example.response.strip() for example in examples):
         return "Every response is empty, so there is nothing to learn: write at least one."
+    if len(objectives) > MOST_OBJECTIVES:
+        return f"At most {MOST_OBJECTIVES} objectives race at a time: leave one out."
     return "" if objectives else "Pick at least one objective."
 
 

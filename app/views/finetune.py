@@ -13,11 +13,11 @@ from app.components.plain import plain
 from app.components.tune_scene import choose_scene
 from app.components.tune_setup import Order, setup
 from losscore.errors import LosscoreError
-from losscore.objectives import CATALOGUE
 
 if TYPE_CHECKING:
     from losscore.finetuning import FineTune
     from losscore.models import Model
+    from losscore.objectives import Objective
 
 _EVERY = 0.25
 
@@ -102,13 +102,13 @@ def _begin(order: Order) -> None:
     except LosscoreError as error:
         st.error(plain(str(error)))
         return
-    racers = [jobs.Racer(CATALOGUE[name].title, partial(_build, model, order, name)) for name in order.objectives]
+    racers = [jobs.Racer(one.heading, partial(_build, model, order, one)) for one in order.objectives]
     st.session_state.fine_tune_order = order
     jobs.begin(racers, str(model.device), order.settings.steps)
     st.rerun()
 
 
-def _build(model: Model, order: Order, objective: str, stop: jobs.Stop) -> FineTune:
+def _build(model: Model, order: Order, objective: Objective, stop: jobs.Stop) -> FineTune:
     from losscore.finetuning import FineTune
 
     return FineTune(model, order.examples, objective=objective, probes=order.probes, stop=stop, settings=order.settings)

@@ -94,14 +94,9 @@ def race_table(records: Sequence[Record]) -> pd.DataFrame:
     if begun:
         rows.append(_row("before", begun[0].snapshots[0], (0.0, 0.0) if begun[0].forgetting() else None, None))
     rows += [
-        _row(_name(record.objective), record.snapshots[-1], record.forgetting(), record.seconds) for record in begun
+        _row(record.objective.heading, record.snapshots[-1], record.forgetting(), record.seconds) for record in begun
     ]
     return pd.DataFrame(rows)
-
-
-def _name(objective: Objective) -> str:
-    """The title, or what tells two settings of one objective apart."""
-    return objective.title if objective.label == objective.name else objective.label
 
 
 def _row(

@@ -137,6 +137,11 @@ class Objective:
         return f"{self.name}:{','.join(changed)}" if changed else self.name
 
     @property
+    def heading(self) -> str:
+        """The title; the label where hyperparameters tell two settings of one objective apart."""
+        return self.title if self.label == self.name else self.label
+
+    @property
     def needs_digits(self) -> bool:
         """Whether it reads the ten digit logits."""
         return any(term.over == "digits" for _, term in self.terms)

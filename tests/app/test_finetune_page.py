@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -245,3 +246,34 @@ def test_other_texts_are_one_a_line_or_apart_by_empty_lines():
     assert split_texts("one\ntwo\n") == ("one", "two")
     assert split_texts("one\nline\r\n\r\ntwo\n\n\n") == ("one\nline", "two")
     assert split_texts(" \n") == ()
+
+
+def test_an_objective_trains_with_the_parameters_and_the_formula_that_are_set():
+    page = opened()
+    page.multiselect(key="tune-objectives").set_value(["tsallis"]).run()
+    page.number_input(key="parameter-tsallis-a").set_value(0.25).run()
+    page.text_input(key="formula").set_value("p**0.3").run()
+    job = press(page)
+    records = [racer.record for racer in job.racers]
+    assert [racer.title for racer in job.racers] == ["tsallis:a=0.25", "My formula"]
+    assert records[0].provenance["objective_settings"] == {"a": 0.25}
+    log_p = np.asarray(records[0].snapshots[0].sheet().columns["log_p"])[1:]
+    assert records[0].snapshots[0].loss == pytest.approx(((1 - np.exp(0.25 * log_p)) / 0.25).mean(), rel=1e-5)
+    assert records[1].snapshots[0].loss == pytest.approx((-np.exp(0.3 * log_p) * log_p).mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize(("formula", "sentence"), [("__import__('os')", "numbers, names"), ("p **", "formula")])
+def test_a_formula_that_cannot_be_read_starts_nothing(formula, sentence):
+    page = opened()
+    page.text_input(key="formula").set_value(formula).run()
+    assert not page.exception
+    assert page.button(key="tune-start").disabled
+    assert sentence in words(page)
+
+
+def test_a_fifth_objective_is_one_too_many():
+    page = opened()
+    page.multiselect(key="tune-objectives").set_value(["nll", "dft", "deft", "cayley"]).run()
+    page.text_input(key="formula").set_value("p").run()
+    assert page.button(key="tune-start").disabled
+    assert "At most 4 objectives" in words(page)
