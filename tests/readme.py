@@ -1,4 +1,4 @@
-"""The README's generated parts. `python tests/readme.py` writes them anew; test_readme.py checks them."""
+"""The README's generated parts. `python -m tests.readme` writes them anew; test_readme.py checks them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from losscore.columns import COLUMNS
 from losscore.lanes import LANES
 from losscore.objectives import CATALOGUE
+from tests.bench.table import kept, table
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -47,6 +48,11 @@ def objectives() -> str:
     return "\n".join(rows)
 
 
+def speed() -> str:
+    """What `make bench` measured last."""
+    return table(kept())
+
+
 def tree() -> str:
     """Files and folders, each with the first line of its docstring."""
     lines = []
@@ -74,7 +80,7 @@ def _summary(path: Path) -> str:
     return docstring.split("\n")[0].rstrip(".")
 
 
-PARTS = {"lanes": lanes, "columns": columns, "objectives": objectives, "tree": tree}
+PARTS = {"lanes": lanes, "columns": columns, "objectives": objectives, "speed": speed, "tree": tree}
 
 
 def rendered(text: str) -> str:

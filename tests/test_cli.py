@@ -26,7 +26,7 @@ from losscore import cli, terminal
 from losscore.cli import site
 from losscore.errors import ModelError
 from losscore.lanes import strip_payload
-from losscore.models import Offer
+from losscore.models import Offer, sanity
 from losscore.terminal.cells import HUES, shade
 from losscore.text import TextEncoder
 
@@ -38,7 +38,7 @@ class Toy:
     """Each byte a token; what follows a byte depends on that byte alone."""
 
     name, revision, dtype, device = "toy\x1b[31m", "1", torch.float32, torch.device("cpu")
-    context, streams, notes = 4096, False, ("A toy\nmodel.",)
+    context, streams, notes, tokenizer_from = 4096, False, ("A toy\nmodel.",), ""
 
     def __init__(self) -> None:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -150,10 +150,23 @@ def test_options_reach_the_library(run: Run, monkeypatch: pytest.MonkeyPatch, to
         return toy
 
     monkeypatch.setattr(losscore.models, "load", load)
-    options = ["--model", "m", "--device", "cpu", "--dtype", "bfloat16", "--download", "--bos", "always", "--special"]
+    options = [
+        "--model",
+        "m",
+        "--tokenizer",
+        "t",
+        "--device",
+        "cpu",
+        "--dtype",
+        "bfloat16",
+        "--download",
+        "--bos",
+        "always",
+        "--special",
+    ]
     made = read_json(run("score", "b<|end|>", "--prompt", "a ", *options, "-f", "json").out)
     asked.pop("progress")
-    assert asked == {"name": "m", "device": "cpu", "dtype": "bfloat16", "download": True}
+    assert asked == {"name": "m", "tokenizer": "t", "device": "cpu", "dtype": "bfloat16", "download": True}
     assert made["provenance"]["bos_policy"] == "always"
     assert made["provenance"]["special_tokens_parsed"] is True
     assert [token["is_target"] for token in made["tokens"]] == [False, False, False, True, True]
@@ -602,3 +615,31 @@ def test_further_objectives_become_columns_of_an_export(run: Run, toy: Toy) -> N
     assert row["weight_dft"] == pytest.approx(row["p"])
     assert row["weight_tsallis:a=1"] == pytest.approx(row["p"])
     assert run("score", SENTENCE, "--objective", "dtf").code == 1
+
+
+def test_a_check_says_how_far_a_device_differs_from_the_cpu(
+    run: Run, mini: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Off(type(mini)):  # type: ignore[misc]
+        """A device that doubles every logit."""
+
+        def head(self, rows: Any) -> Any:
+            return 2 * super().head(rows)
+
+    off = Off.__new__(Off)
+    off.__dict__.update(mini.__dict__, device=torch.device("cpu"), dtype=torch.bfloat16)
+    asked: list[tuple[Any, ...]] = []
+
+    def load(name: str | None, *, device: str, dtype: str, **_: Any) -> Any:
+        asked.append((name, device, dtype))
+        return mini if (device, dtype) == ("cpu", "float32") else off
+
+    monkeypatch.setattr(losscore.models, "load", load)
+    result = run("models", "--check", "--model", "m", "--device", "mps", "--dtype", "bfloat16")
+    assert asked == [("m", "mps", "bfloat16"), ("m", "cpu", "float32")]
+    means = [losscore.score(model, sanity.SENTENCE).summary.mean_nll for model in (mini, off)]
+    assert abs(means[0] - means[1]) > 0.01
+    said = result.out.decode()
+    assert said.startswith("bfloat16 against float32: p differs by at most ")
+    assert said.endswith(f"mean NLL {means[0]:.4f} against {means[1]:.4f} nats.\n")
+    assert "p differs by at most 0, " in run("models", "--check", "--device", "cpu").out.decode()

@@ -341,10 +341,7 @@ def lines(tmp_path: Path, data: bytes) -> Path:
 
 
 def test_a_file_of_answers(tmp_path: Path) -> None:
-    data = (
-        b'\xef\xbb\xbf{"prompt": "a ", "response": "b", "other": 1}\r\n\r\n{"text": "c"}\n'
-        + '{"response": "d\u2028e", "text": "no"}'.encode()
-    )
+    data = b'\xef\xbb\xbf{"prompt": "a ", "response": "b"}\r\n\r\n{"text": "c"}\n' + '{"response": "d\u2028e"}'.encode()
     assert read_examples(lines(tmp_path, data)) == [Example("a ", "b"), Example("", "c"), Example("", "d\u2028e")]
 
 
@@ -359,6 +356,8 @@ def test_a_file_of_answers(tmp_path: Path) -> None:
         '{"prompt": "a"}',
         '{"response": 1}',
         '{"prompt": null, "text": "a"}',
+        '{"response": "a", "text": "b"}',
+        '{"response": "a", "promt": "b"}',
         "[" * 100_000,
     ],
 )

@@ -174,3 +174,17 @@ def test_what_another_dtype_changes_is_said_with_its_largest_difference() -> Non
         f"mean NLL {nll:.4f} against {other:.4f} nats."
     )
     assert "nothing to compare" in precision(sheet_of(["a"]), sheet_of(["a"]))
+
+
+def test_another_device_is_named_where_the_two_differ() -> None:
+    sheets = [
+        replace(sheet, provenance={**sheet.provenance, "dtype": "float32", "device": device})
+        for sheet, device in (
+            (sheet_of(["a", "b"], p=[None, 0.5], log_p=[None, math.log(0.5)]), "cpu"),
+            (sheet_of(["a", "b"], p=[None, 0.25], log_p=[None, math.log(0.25)]), "mps"),
+        )
+    ]
+    assert precision(*sheets) == (
+        "float32 on mps against float32 on cpu: p differs by at most 0.250, at token 2 “b” (0.500 against 0.250); "
+        "mean NLL 0.6931 against 1.3863 nats."
+    )

@@ -437,7 +437,7 @@ def test_how_the_statistics_are_taken_is_what_the_sheet_says(mini, monkeypatch):
     long = replace(long, network=long.network.double(), dtype=torch.float64)
     for model, dtype, said, way in (
         (mini, torch.float32, "float64", "by_equations"),
-        (wide, torch.float32, "float32 exponentials, float64 sums", "by_sweep"),
+        (wide, torch.float32, "float32 exponentials, float64 sums, expected rank within 5e-6", "by_sweep"),
         (long, torch.float64, "float64", "by_equations"),
     ):
         taken.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -27,6 +28,11 @@ def page() -> None:
     request = session.remembered()
     try:
         sheet = session.sheet(request)
+        if len(sheet) > session.DRAWN_TOKENS:
+            whole = len(sheet)
+            request = replace(request, limit=session.FIRST_TOKENS)
+            sheet = session.sheet(request)
+            st.caption(f"The objectives are compared on the first {len(sheet):,} of the text's {whole:,} tokens.")
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown("The text of the Tokens page:", width="content")
             shown = sheet.text if len(sheet.text) <= 90 else f"{sheet.text[:89]}…"

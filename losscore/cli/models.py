@@ -7,21 +7,33 @@ from typing import Annotated, Literal
 
 import typer
 
+from losscore.cli.options import Device, Dtype, ModelName, TokenizerName
 from losscore.cli.output import write_bytes
 from losscore.terminal import plain_table, print_parts, progress_bar, say, styled
 
 
 def list_models(
     install: Annotated[bool, typer.Option("--install", help="Install and convert the embedded model first.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Read a sentence with --model on --device, and again on the CPU in float32."),
+    ] = False,
+    model: ModelName = None,
+    tokenizer: TokenizerName = None,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
     format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
 ) -> None:
-    """List the models on this computer."""
+    """List the models on this computer; or say how far one differs on a device from float32 on the CPU."""
     from dataclasses import asdict
 
     from losscore.models import available
 
     if install:
         prepare_embedded()
+    if check:
+        write_bytes(f"{_difference(model, tokenizer, device, dtype)}\n".encode(), None)
+        return
     offers = available()
     if format_ == "json":
         write_bytes(
@@ -34,6 +46,22 @@ def list_models(
         cells = (offer.name, offer.kind, parameters, "yes" if offer.ready else "no", offer.note)
         table.add_row(*(styled(cell) for cell in cells))
     print_parts(table)
+
+
+def _difference(model: str | None, tokenizer: str | None, device: str, dtype: str) -> str:
+    """How far the model's figures on `device` in `dtype` lie from those of the CPU in float32."""
+    with progress_bar() as show:
+        show("starting", None)
+        from losscore import models
+        from losscore.models.sanity import SENTENCE
+        from losscore.reading import precision
+        from losscore.scoring import score
+
+        coarse, exact = (
+            score(models.load(model, tokenizer=tokenizer, device=where, dtype=kind, progress=show), SENTENCE)
+            for where, kind in ((device, dtype), ("cpu", "float32"))
+        )
+    return precision(exact, coarse)
 
 
 def prepare_embedded() -> None:

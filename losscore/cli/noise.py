@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from losscore.cli.options import Device, Download, Dtype, ModelName, Output, objective_of
+from losscore.cli.options import Device, Download, Dtype, ModelName, Output, TokenizerName, objective_of
 from losscore.cli.output import choose_format, print_or_write, write_bytes
 from losscore.errors import LosscoreError
 from losscore.terminal import noise_parts, progress_bar
@@ -31,6 +31,7 @@ def check_noise(
     seed: Annotated[int, typer.Option(help="Which words, and where.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Only that many answers.", show_default=False)] = None,
     model: ModelName = None,
+    tokenizer: TokenizerName = None,
     download: Download = False,
     device: Device = "auto",
     dtype: Dtype = "float32",
@@ -51,7 +52,7 @@ def check_noise(
 
         examples = (noise.worked_answers() if file is None else read_examples(file))[:limit]
         chosen = [objective_of(name) for name in objective or _CHECKED]
-        loaded = models.load(model, device=device, dtype=dtype, download=download, progress=show)
+        loaded = models.load(model, tokenizer=tokenizer, device=device, dtype=dtype, download=download, progress=show)
         found = noise.noise_check(
             loaded, examples, chosen, rate=rate, seed=seed, progress=lambda share: show("checking", share)
         )

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 ModelName = Annotated[
     str | None, typer.Option(help="A name, folder or GGUF file. The embedded model where none is named.")
 ]
+TokenizerName = Annotated[
+    str | None,
+    typer.Option("--tokenizer", help="A folder or cached id to take the tokenizer from: a GGUF's original, say."),
+]
 Download = Annotated[bool, typer.Option("--download", help="Fetch the named model where it is missing.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 Dtype = Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="What to compute in.")]

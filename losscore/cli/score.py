@@ -14,6 +14,7 @@ from losscore.cli.options import (
     Dtype,
     ModelName,
     Output,
+    TokenizerName,
     objective_of,
 )
 from losscore.cli.output import Format, choose_format, print_or_write, write_bytes
@@ -33,6 +34,7 @@ def score_text(
     ] = False,
     bos: Bos = "auto",
     model: ModelName = None,
+    tokenizer: TokenizerName = None,
     download: Download = False,
     device: Device = "auto",
     dtype: Dtype = "float32",
@@ -58,7 +60,7 @@ def score_text(
         from losscore import models
         from losscore.scoring import score
 
-        loaded = models.load(model, device=device, dtype=dtype, download=download, progress=show)
+        loaded = models.load(model, tokenizer=tokenizer, device=device, dtype=dtype, download=download, progress=show)
         sheet = score(
             loaded,
             content,

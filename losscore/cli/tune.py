@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from losscore.cli.folder import check_folder, filled_folder
-from losscore.cli.options import BadBytes, Bos, Device, Download, Dtype, ModelName, objective_of
+from losscore.cli.options import BadBytes, Bos, Device, Download, Dtype, ModelName, TokenizerName, objective_of
 from losscore.cli.output import write_bytes
 from losscore.cli.source import text_of
 from losscore.errors import Cancelled, LosscoreError
@@ -76,6 +76,7 @@ def fine_tune(
     errors: BadBytes = "strict",
     bos: Bos = "auto",
     model: ModelName = None,
+    tokenizer: TokenizerName = None,
     download: Download = False,
     device: Device = "auto",
     dtype: Dtype = "float32",
@@ -119,7 +120,9 @@ def fine_tune(
                 autocast=autocast,
                 bos=bos,
             )
-            loaded = models.load(model, device=device, dtype=dtype, download=download, progress=show)
+            loaded = models.load(
+                model, tokenizer=tokenizer, device=device, dtype=dtype, download=download, progress=show
+            )
             show("preparing the fine-tune", None)
             probes = () if no_probes else texts or finetuning.shipped_probes()
             runs = [

@@ -14,7 +14,7 @@ from losscore.models.silence import silence
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 _SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 _FIXED = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -115,28 +115,37 @@ def _walk(data: mmap.mmap) -> tuple[dict[str, Any], int, int]:
 
 
 def read_gguf(
-    path: Path, dtype: "torch.dtype", progress: Progress
-) -> tuple["PreTrainedModel", "PreTrainedTokenizerFast", dict[str, Any], list[str]]:
+    path: Path, dtype: "torch.dtype", progress: Progress, named: "PreTrainedTokenizerBase | None" = None
+) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", dict[str, Any], list[str]]:
     """Dequantise `path` with transformers.
 
-    Returns the network on the CPU in `dtype`, the tokenizer with its splitting rule mended, transformers' loading
-    report and the notes worth showing. Whatever transformers raises passes through.
+    Returns the network on the CPU in `dtype`, the tokenizer with its splitting rule mended (`named` instead, as it is),
+    transformers' loading report and the notes worth showing. Whatever transformers raises passes through.
     """
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+    from transformers import AutoModelForCausalLM
 
     header = read_header(path)
     where: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
-    progress("reading the tokenizer", None)
-    with silence("reading the tokenizer", progress) as warned:
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(str(path.parent), **where)
+    tokenizer, notes = (named, []) if named is not None else _rebuilt(path, header, where, progress)
     progress("unpacking the weights", None)
-    with silence("unpacking the weights", progress) as warned_too:
+    with silence("unpacking the weights", progress) as warned:
         network, report = AutoModelForCausalLM.from_pretrained(
             str(path.parent), dtype=dtype, output_loading_info=True, **where, **_unpacked()
         )
-    notes = [*warned, *warned_too, *mend_splitting(tokenizer, header.pre_tokenizer)]
-    tokenizer.model_max_length = network.config.get_text_config().max_position_embeddings
-    return network, tokenizer, report, notes
+    if named is None:
+        tokenizer.model_max_length = network.config.get_text_config().max_position_embeddings
+    return network, tokenizer, report, [*notes, *warned]
+
+
+def _rebuilt(
+    path: Path, header: Header, where: dict[str, Any], progress: Progress
+) -> tuple["PreTrainedTokenizerBase", list[str]]:
+    from transformers import PreTrainedTokenizerFast
+
+    progress("reading the tokenizer", None)
+    with silence("reading the tokenizer", progress) as warned:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(str(path.parent), **where)
+    return tokenizer, [*warned, *mend_splitting(tokenizer, header.pre_tokenizer)]
 
 
 def _unpacked() -> dict[str, Any]:

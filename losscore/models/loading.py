@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -13,8 +13,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from losscore.errors import ModelError
 from losscore.models.adapters import WEIGHTS, base_of, is_adapter, with_adapter
 from losscore.models.gguf_file import read_gguf, read_header
-from losscore.models.model import Model
-from losscore.models.placement import check_memory, choose_device, choose_dtype
+from losscore.models.model import Model, embedding_rows
+from losscore.models.named_tokenizer import check_fits, named_tokenizer
+from losscore.models.placement import check_memory, choose_device, choose_dtype, told_when_lost
 from losscore.models.probe import Findings, probe
 from losscore.models.progress import Progress, ignore
 from losscore.models.sanity import doubts
@@ -42,14 +43,17 @@ _REFUSALS = (
     ValueError,
 )
 
+Named: TypeAlias = PreTrainedTokenizerBase | None
 Parts = tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, Any], list[str]]
 
 
 # Tensors made in a caller's inference mode could never be fine-tuned.
 @torch.inference_mode(False)
+@told_when_lost()
 def load(
     name: str | None = None,
     *,
+    tokenizer: str | None = None,
     device: str = "auto",
     dtype: str = "float32",
     download: bool = False,
@@ -59,9 +63,10 @@ def load(
 
     `name` is None or `EMBEDDED` (the embedded model, converted on first use), a model folder, a folder with an adapter
     in peft's format (its base model is loaded first), a .gguf file, or a Hugging Face id; an id outside the local cache
-    is fetched only with `download`. `device` is auto, cpu, cuda or mps, `dtype` float32, bfloat16 or float16. Weights
-    come from safetensors or GGUF, never from a pickle, and no code that lies beside them is run. Nothing but a download
-    opens a connection.
+    is fetched only with `download`. `tokenizer` is a folder or a cached id whose tokenizer reads the texts instead of
+    the model's own, such as the original of the one that is rebuilt from a GGUF. `device` is auto, cpu, cuda or mps,
+    `dtype` float32, bfloat16 or float16. Weights come from safetensors or GGUF, never from a pickle, and no code that
+    lies beside them is run. Nothing but a download opens a connection.
 
     ModelError, one plain sentence, for whatever is missing, damaged, too large or no causal language model.
     """
@@ -69,22 +74,25 @@ def load(
     place = choose_device(device)
     kind, notes = choose_dtype(dtype, place)
     if name is not None and is_adapter(path_of(name)):
-        return _with_adapter(path_of(name).resolve(), device, dtype, download, report)
+        return _with_adapter(path_of(name).resolve(), tokenizer, device, dtype, download, report)
+    named = None if tokenizer is None else named_tokenizer(tokenizer)
     source = find(name, download=download, progress=report)
     if source.kind == "gguf":
-        network, tokenizer, faults, warned = _from_gguf(source, kind, place, report)
+        network, reader, faults, warned = _from_gguf(source, named, kind, place, report)
     else:
-        network, tokenizer, faults, warned = _from_folder(source, kind, place, report)
+        network, reader, faults, warned = _from_folder(source, named, kind, place, report)
     _check_complete(source.name, faults)
     notes += _unused(faults)
-    context, context_notes = _context(network, tokenizer)
+    if named is not None:
+        check_fits(reader, str(tokenizer), embedding_rows(network), source.name)
+    context, context_notes = _context(network, reader)
     try:
         network = network.to(place).eval()
         with silence("trying the model", report) as warned_too:
             found = _KNOWN if source.kind == "embedded" else probe(network, source.name)
         model = Model(
             network=network,
-            tokenizer=tokenizer,
+            tokenizer=reader,
             name=source.name,
             revision=source.revision,
             device=network.device,
@@ -95,6 +103,7 @@ def load(
             caches=found.caches,
             notes=tuple(dict.fromkeys([*notes, *context_notes, *found.notes, *warned, *warned_too])),
             origin=source.name if source.kind in ("embedded", "cache") else str(source.path.resolve()),
+            tokenizer_from=tokenizer or "",
         )
         doubted = () if source.kind == "embedded" else doubts(model)
     except (MemoryError, torch.OutOfMemoryError) as error:
@@ -102,11 +111,13 @@ def load(
     return replace(model, notes=(*model.notes, *doubted)) if doubted else model
 
 
-def _with_adapter(folder: Path, device: str, dtype: str, download: bool, report: Progress) -> Model:
+def _with_adapter(
+    folder: Path, tokenizer: str | None, device: str, dtype: str, download: bool, report: Progress
+) -> Model:
     name = base_of(folder)
     if is_adapter(path_of(name)):
         raise ModelError(f"The adapter “{folder.name}” belongs to another adapter: name the model underneath.")
-    base = load(name, device=device, dtype=dtype, download=download, progress=report)
+    base = load(name, tokenizer=tokenizer, device=device, dtype=dtype, download=download, progress=report)
     with silence(_READING, report) as warned:
         network = with_adapter(base.network, folder).eval()
     return replace(
@@ -119,18 +130,19 @@ def _with_adapter(folder: Path, device: str, dtype: str, download: bool, report:
     )
 
 
-def _from_folder(source: Source, dtype: torch.dtype, device: torch.device, report: Progress) -> Parts:
+def _from_folder(source: Source, named: Named, dtype: torch.dtype, device: torch.device, report: Progress) -> Parts:
     folder = source.path
     config = read_config(folder, source.name)
     _check_causal(source.name, config)
     weights = measure(folder, source.name)
-    check_tokenizer(folder, source.name)
+    if named is None:
+        check_tokenizer(folder, source.name)
     check_memory(source.name, weights.parameters, dtype, device)
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     report(_READING, None)
     try:
         with silence(_READING, report) as warned:
-            tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+            tokenizer = AutoTokenizer.from_pretrained(folder, **local) if named is None else named
             network, faults = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **local
             )
@@ -141,12 +153,12 @@ def _from_folder(source: Source, dtype: torch.dtype, device: torch.device, repor
     return network, tokenizer, faults, warned
 
 
-def _from_gguf(source: Source, dtype: torch.dtype, device: torch.device, report: Progress) -> Parts:
+def _from_gguf(source: Source, named: Named, dtype: torch.dtype, device: torch.device, report: Progress) -> Parts:
     check_memory(source.name, read_header(source.path).parameters, dtype, device)
     if (source.path.parent / "adapter_config.json").exists():
         raise ModelError(f"An adapter lies beside “{source.name}” and would be mixed in: move one of them elsewhere.")
     try:
-        return read_gguf(source.path, dtype, report)
+        return read_gguf(source.path, dtype, report, named)
     except MemoryError as error:
         raise _too_large(source.name) from error
     except _REFUSALS as error:

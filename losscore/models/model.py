@@ -45,7 +45,8 @@ class Model:
     `context` is the window in tokens, `vocabulary` the number of columns of the logits. `streams` says that logits are
     `head` of the body's last hidden state; where they are not, rows are the model's own logits. `caches` says that the
     body may be run in pieces. `notes` are sentences for the person: what was asked and could not be done, and what the
-    library warned of. `origin` is what `load` finds it by again.
+    library warned of. `origin` is what `load` finds it by again. `tokenizer_from` names the tokenizer where it is not
+    the model's own.
     """
 
     network: PreTrainedModel = field(repr=False)
@@ -60,6 +61,7 @@ class Model:
     caches: bool = True
     notes: tuple[str, ...] = ()
     origin: str = ""
+    tokenizer_from: str = ""
 
     @cached_property
     def encoder(self) -> TextEncoder:

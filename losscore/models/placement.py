@@ -1,5 +1,7 @@
 """Device and dtype: what was asked for, what this machine can do, and whether the weights fit."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from losscore.errors import ModelError
@@ -66,3 +68,22 @@ def is_memory_full(error: BaseException) -> bool:
     import torch
 
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
+
+
+def is_device_lost(error: BaseException) -> bool:
+    """Whether the GPU failed in a way that poisons everything this process asks of it from then on."""
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in ("CUDA error", "device-side assert"))
+
+
+@contextmanager
+def told_when_lost() -> Iterator[None]:
+    """A GPU that is lost, in one sentence: nothing it gives afterwards could be trusted."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_device_lost(error):
+            raise
+        raise ModelError(
+            "The GPU failed and gives no more results to this process: stop losscore and start it again, "
+            "or use the CPU."
+        ) from error

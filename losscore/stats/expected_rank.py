@@ -1,113 +1,125 @@
-"""The expected rank of one row without sorting it: counts and exact masses of narrow buckets of probability."""
+"""The expected rank without sorting the row: counts and exact masses of narrow buckets of probability."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float32
+from torch import Tensor
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
-Ints = np.ndarray[Any, np.dtype[np.int32]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
-_TOLERANCE = 1e-6
-# Some 256 buckets an octave over all the octaves that count; more would cost more than the pass over the row.
-_BUCKETS = 15_000
-# Buckets that share an exponent, as they do where the first is aligned.
-_RUN = 256
-_RUNS = -(-_BUCKETS // _RUN) + 2
+TOLERANCE = 5e-6
+_COARSEST, _FINEST = 16, 10
+_BUCKETS = 1 << 13
+_COLUMNS = 1 << 16
 _ONE = int(np.float32(1).view(np.int32))
-_MANTISSA = 23
+_MANTISSA, _BIAS = 23, 127
 
 
 class RankCounter:
-    """E[R] of up to `rows` rows of `size` float32 numbers, with the memory it takes: one counter a thread.
+    """E[R] of up to `rows` rows of `size` float32 numbers at a time, with the memory it takes.
 
-    The bits of a positive float, read as an integer, are in the order of the floats, so `bits >> shift` is a bucket and
-    what is cut off says where in the bucket a number lies. One pass adds up, for every bucket, the count n and those
-    rests (exactly: both are whole numbers, side by side in one float64), hence the bucket's mass m. With A numbers
-    above the bucket,
+    The bits b of a positive float, read as an integer, are in the order of the floats, so `b >> shift` is a bucket. One
+    pass adds up the bits of every bucket's numbers. They are b0 + r each, r < 2^shift, so the sum is n b0 and a rest
+    smaller than b0: it tells the count n, and with it the mass m, both exactly. With A numbers above the bucket,
 
         sum_i i e_(i) = sum over buckets of  m (A + (n + 1)/2) - D,    D = 1/4 sum_ij |e_i - e_j| within the bucket.
 
     D = n (n - 1) w / 12 for numbers spread evenly over the bucket's width w; it lies between 0 (all equal) and
     floor(n^2 / 4) w / 2 (half of them at either edge), so that guess is never wrong by more than itself, by twice
-    itself where n = 2. Where these bounds add up to more than 1e-6 of the whole, the row is sorted after all.
+    itself where n = 2. Where twice the guesses are more than 5e-6 of the whole, or a bucket holds so many that their
+    rests may add up to b0, the row is counted in narrower buckets; where that is not enough, it is sorted after all.
     """
 
     def __init__(self, rows: int, size: int) -> None:
         # What is smaller is left out: together it adds at most size^2 / 2 times this to a result of 1 or more.
-        self._floor = np.float32(2e-7 / size**2).view(np.int32)
-        self._short = np.empty((rows, size), np.int32)
-        self._key = np.empty((rows, size), np.int64)
-        self._weight = np.empty((rows, size), np.float64)
-        self._zeros = np.zeros(size, np.int32)
-        self._sums, self._n, self._middle, self._mass = np.empty((4, rows, _RUNS, _RUN))
-        self._steps = np.arange(_RUN, dtype=np.float64)
+        self._floor = _bits(2e-7 / size**2)
+        together = min(rows, torch.get_num_threads())
+        self._bits, self._bucket = torch.empty(2, together, min(size, _COLUMNS), dtype=torch.int64)
+        self._sums = torch.empty(rows, (_ONE >> _COARSEST) + 1, dtype=torch.int64)
+        self._tables = np.empty((4, rows, _BUCKETS + 1))
 
-    def __call__(self, e: Floats) -> Doubles:
-        """sum_i i e_(i) of each row, e sorted downwards; e in [0, 1], one of every row exactly 1."""
-        count, size = e.shape
-        lowest = e.min(1, keepdims=True).view(np.int32)
-        floor = np.maximum(lowest, self._floor)
-        shift = np.array([[((_ONE - int(bits)) // _BUCKETS).bit_length()] for bits in floor[:, 0]], np.int32)
-        base = (floor >> shift) & -_RUN
-        unit = np.ldexp(1.0, shift + size.bit_length())
-        self._add_up(e, shift, base, unit)
+    def __call__(self, top: Doubles, e: Float32[Tensor, "rows size"]) -> Doubles:
+        """sum_i i e_(i) of each row, e sorted downwards; its largest are given in `top` (rows, k) and stand as 0 in e.
 
-        sums, n, middle, mass = (table[:count] for table in (self._sums, self._n, self._middle, self._mass))
-        np.multiply(sums, 1 / unit[:, None], out=n)
-        np.floor(n, out=n)
-        rests = np.subtract(sums, np.multiply(n, unit[:, None], out=mass), out=sums)
-        for row in range(count):
-            # torch's running sum takes a third of numpy's time; a row at a time, it starts no threads of its own.
-            torch.cumsum(torch.from_numpy(n[row].reshape(-1)), 0, out=torch.from_numpy(middle[row].reshape(-1)))
-        middle -= np.multiply(n, 0.5, out=mass)
-
-        # A float of these bits is worth mantissa x 2^exponent; what was cut off counts in the mantissa's own steps.
-        bits = (base + np.arange(0, _RUNS * _RUN, _RUN, dtype=np.int32)) << shift
-        worth = np.ldexp(1.0, (bits >> _MANTISSA) - (127 + _MANTISSA))
-        mantissa = ((bits & ((1 << _MANTISSA) - 1)) + (1 << _MANTISSA)).astype(np.float64)
-        np.add(mantissa[:, :, None], np.ldexp(self._steps, shift)[:, None], out=mass)
-        mass *= n
-        mass += rests
-        left_out = (lowest >> shift < base)[:, 0]
-        mass[left_out, 0, 0] = n[left_out, 0, 0] = 0
-        found: Doubles = (worth * ((size + 0.5) * mass.sum(-1) - np.vecdot(mass, middle))).sum(-1)
-        width = np.ldexp(worth, shift)
-        guess = (width * (np.vecdot(n, n) - n.sum(-1))).sum(-1) / 12
-        found -= guess
-        for row in np.flatnonzero(2 * guess > _TOLERANCE * found).tolist():
-            pairs = (width[row] * np.count_nonzero(n[row] == 2, axis=-1)).sum()
-            if guess[row] + pairs / 6 > _TOLERANCE * found[row]:
-                found[row] = by_sort(e[row])
+        The largest of each row is 1.
+        """
+        found, sure = self._count(top, e, _COARSEST, self._floor, self._sums)
+        for row in np.flatnonzero(~sure).tolist():
+            found[row] = self._closely(top[row, None], e[row, None])
         return found
 
-    def _add_up(self, e: Floats, shift: Ints, base: Ints, unit: Doubles) -> None:
-        """For every bucket from `base` on: its count times `unit`, and its numbers' rests."""
-        count, bits = len(e), e.view(np.int32)
-        short, key, weight, sums = (part[:count] for part in (self._short, self._key, self._weight, self._sums))
-        np.right_shift(bits, shift, out=short)
-        np.subtract(short, base, out=short)
-        np.maximum(short, self._zeros, out=short)  # numpy is faster at two arrays than at an array and a number
-        short += np.arange(0, sums.size, _RUNS * _RUN, dtype=np.int32)[:, None]
-        key[:] = short
-        np.bitwise_and(bits, (1 << shift) - 1, out=short)
-        weight[:] = short
-        weight += unit
-        sums[:] = 0
-        keys, weights, totals = (torch.from_numpy(part).view(-1) for part in (key, weight, sums))
-        totals.scatter_add_(0, keys, weights)
+    def _closely(self, top: Doubles, e: Float32[Tensor, "1 size"]) -> float:
+        others = e[e > 0]
+        lowest = max(self._floor, _bits(float(others.min()) if len(others) else 1.0))
+        shift = max(_FINEST, ((_ONE - lowest) // _BUCKETS).bit_length())
+        if shift < _COARSEST:
+            found, sure = self._count(top, e, shift, lowest, torch.empty(1, (_ONE >> shift) + 1, dtype=torch.int64))
+            if sure[0]:
+                return float(found[0])
+        return by_sort(top[0], e[0].numpy())
+
+    def _count(self, top: Doubles, e: Tensor, shift: int, lowest: int, sums: Tensor) -> tuple[Doubles, Bools]:
+        """What it comes to in buckets of 2^shift floats each, and of which rows that is sure enough."""
+        count = len(e)
+        counted = sums[:count, lowest >> shift :]
+        self._add_up(e, shift, sums, counted)
+        buckets = counted.shape[1]
+        total, n, mass, below = (table[:count, :buckets] for table in self._tables)
+        inverse, offset, ulp = (part[-buckets:] for part in _scale(shift))
+        total[:] = counted.numpy()
+        np.floor(np.multiply(total, inverse, out=n), out=n)
+        np.multiply(n, offset, out=mass)
+        mass += np.multiply(total, ulp, out=total)
+        torch.cumsum(torch.from_numpy(n), 1, out=torch.from_numpy(below))
+        best = top.shape[1]
+        found = (below[:, -1] + (best + 0.5)) * mass.sum(1) - np.vecdot(mass, below) + np.vecdot(mass, n) / 2
+        found += np.vecdot(top, np.arange(1.0, best + 1))
+        spread = np.multiply(n, ulp, out=total)
+        guess = (np.vecdot(spread, n) - spread.sum(1)) * (2.0**shift / 12)
+        found -= guess
+        return found, (2 * guess <= TOLERANCE * found) & (n.max(1) < lowest >> shift)
+
+    def _add_up(self, e: Tensor, shift: int, sums: Tensor, counted: Tensor) -> None:
+        """The sum of the bits of every bucket's numbers: a piece that stays in cache for every thread."""
+        counted.zero_()
+        together, columns = self._bits.shape
+        for rows, part in product(range(0, len(e), together), range(0, e.shape[1], columns)):
+            piece = e[rows : rows + together, part : part + columns].view(torch.int32)
+            bits, bucket = (into[: piece.shape[0], : piece.shape[1]] for into in (self._bits, self._bucket))
+            bits.copy_(piece)
+            torch.bitwise_right_shift(bits, shift, out=bucket)
+            sums[rows : rows + together].scatter_add_(1, bucket, bits)
 
 
-def by_sort(e: Floats) -> float:
-    """sum_i i e_(i), e sorted downwards."""
-    ranks = np.arange(1, len(e) + 1, dtype=np.float64)
-    return float(_dot(np.sort(e)[None, ::-1].astype(np.float64), ranks[None])[0])
+class _Scale(NamedTuple):
+    """Of the highest _BUCKETS + 1 buckets up to 1: 1 / b0 (rounded up); a float of bits b is worth offset + b ulp."""
+
+    inverse: Doubles
+    offset: Doubles
+    ulp: Doubles
 
 
-def _dot(one: Doubles, other: Doubles) -> Doubles:
-    # Not `@`: BLAS would share so long a product among threads of its own.
-    product: Doubles = np.einsum("ij,ij->i", one, other)
-    return product
+@cache
+def _scale(shift: int) -> _Scale:
+    first = np.arange((_ONE >> shift) - _BUCKETS, (_ONE >> shift) + 1, dtype=np.int32) << shift
+    ulp = np.ldexp(1.0, (first >> _MANTISSA) - (_BIAS + _MANTISSA))
+    offset = first.view(np.float32).astype(np.float64) - first * ulp
+    return _Scale((1 + 2.0**-50) / first, offset, ulp)
+
+
+def by_sort(top: Doubles, e: Floats) -> float:
+    """sum_i i e_(i) of one row, sorted."""
+    descending = np.concatenate([top, np.sort(e)[::-1].astype(np.float64)])
+    return float(descending @ np.arange(1.0, len(descending) + 1))
+
+
+def _bits(value: float) -> int:
+    return int(np.float32(value).view(np.int32))

@@ -14,7 +14,7 @@ from losscore.stats.sweep import SMALLEST, by_sweep
 
 # Elements the equations see at one time: their float64 copies are the larger part of what they hold.
 ROW_ELEMENTS = 1 << 20
-EXACT, SWEPT = "float64", "float32 exponentials, float64 sums"
+EXACT, SWEPT = "float64", "float32 exponentials, float64 sums, expected rank within 5e-6"
 
 
 def measure(
@@ -28,7 +28,7 @@ def measure(
 
     float32 rows on the CPU are swept in cache (`by_sweep`, torch.get_num_threads() threads); float64 and half-precision
     ones, small vocabularies and a GPU's go by the equations (`by_equations`). Both see each row alone, and agree to the
-    rounding of float32 exponentials (1e-6 relative).
+    rounding of float32 exponentials (1e-6 relative); the expected rank, which is counted, to 5e-6 at worst.
     """
     z = logits.detach()
     if z.device.type == "mps":  # no float64 on Apple's GPU
@@ -42,7 +42,7 @@ def measure(
 
 
 def arithmetic(device: torch.device, dtype: torch.dtype, vocabulary: int) -> str:
-    """How the statistics of such logits are taken: EXACT, or SWEPT, which agrees with it to 1e-6 relative."""
+    """How the statistics of such logits are taken: EXACT, or SWEPT, which agrees with it as far as `measure` says."""
     # Those of Apple's GPU are moved to the CPU.
     swept = device.type in ("cpu", "mps") and dtype == torch.float32 and vocabulary >= SMALLEST
     return SWEPT if swept else EXACT

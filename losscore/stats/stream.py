@@ -43,6 +43,7 @@ def stream(
                 logits = head(piece)
             parts.append(measure(logits, targets[done : done + len(logits)], digit_ids, top=top))
             done += len(logits)
+            del logits  # before the head makes the next
             if tick:
                 tick(done)
     if done != len(targets):

@@ -61,7 +61,8 @@ def _of_fields(fields: Mapping[Any, object], place: str) -> Example:
 def read_examples(path: str | Path) -> list[Example]:
     """Examples from a JSONL file: each line an object with "response" and perhaps "prompt", or with "text" alone.
 
-    Blank lines are skipped. Raises TextError naming the first line that is something else.
+    Blank lines are skipped. A line means what a dict of the same fields means to `as_examples`. Raises TextError naming
+    the first line that is something else.
     """
     return parse_examples(read_file(path)[0], str(path))
 
@@ -78,8 +79,6 @@ def _example(line: str, place: str) -> Example:
         fields = json.loads(line)
     except (ValueError, RecursionError):
         raise TextError(f"{place} is not JSON: write one object a line.") from None
-    if isinstance(fields, dict):
-        prompt, response = fields.get("prompt", ""), fields.get("response", fields.get("text"))
-        if isinstance(prompt, str) and isinstance(response, str):
-            return Example(prompt, response)
-    raise TextError(f'{place} needs a text under "response" (and one under "prompt"), or one under "text".')
+    if not isinstance(fields, dict):
+        raise TextError(f"{place} is not as it must be: {_WANTED}.")
+    return _of_fields(fields, place)

@@ -277,3 +277,19 @@ def test_a_fifth_objective_is_one_too_many():
     page.text_input(key="formula").set_value("p").run()
     assert page.button(key="tune-start").disabled
     assert "At most 4 objectives" in words(page)
+
+
+def test_frames_that_repeat_are_drawn_without_a_clash_and_after_is_before(monkeypatch):
+    page = opened()
+    page.number_input(key="tune-lr").set_value(0.0).run()
+    job = press(page, 3)
+    assert job.view().state == "finished"
+    first, *others = job.view().runs[0].record.snapshots
+    assert len(others) == 3
+    for shot in others:
+        np.testing.assert_array_equal(shot.sheet(0).columns["log_p"], first.sheet(0).columns["log_p"])
+    before, after = (pane["value"] for pane in strip_data(page)["lanes"])
+    assert before == after
+    for _ in range(3):
+        page.run()
+        assert not page.exception

@@ -1,90 +1,60 @@
-"""The cost of the statistics, as a Markdown table: `python -m tests.bench [--repeats N]`, or `make bench`."""
+"""What losscore costs, as a Markdown table: `python -m tests.bench [SECTION ...]`, or `make bench` for all of it.
+
+A section that was measured with enough rounds is kept in figures.json, from which `python -m tests.readme` writes the
+table of the README.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-
-import torch
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
 
 import losscore
 from losscore.models import Model
-from losscore.stats import measure
-from tests.bench import memory, peers
-from tests.bench.statistics import Reading, body_of, embedded, large, plainly, scoring, shares
-from tests.bench.step import machine, text_of
+from tests.bench import lengths, memory, page, peers, start, statistics, step
+from tests.bench.step import REPEATS, machine
+from tests.bench.table import HEAD, Row, Section, keep
 
-REPEATS = 7
-
-
-def row(*cells: str) -> None:
-    """One line of the table, as soon as it is known."""
-    print("| " + " | ".join(cells) + " |", flush=True)
+FEW = 3
 
 
-def statistics_rows(name: str, reading: Reading, repeats: int) -> None:
-    """The streaming pass beside body and head, and beside the head alone."""
-    whole, head = reading.share(repeats)
-    row(name, "all statistics / (body + head)", f"{whole:.3f}")
-    row(name, "all statistics / head alone", f"{head:.3f}")
+@cache
+def _model() -> Model:
+    return losscore.load(device="cpu")
 
 
-def compared_rows(model: Model, tokens: int, repeats: int) -> None:
-    """The obvious code and other libraries on the same logits, beside the same forward pass."""
-    text = text_of(model, tokens)
-    ids = model.encoder.encode(text, bos="never").ids
-    targets = torch.tensor([*ids[1:], 0])
-    with torch.no_grad():
-        logits = model.head(body_of(model, ids))
-
-    @torch.no_grad()
-    def forward() -> None:
-        model.head(body_of(model, ids))
-
-    ways: dict[str, Callable[[], Callable[[], object]]] = {
-        "all statistics (`measure`) / (body + head)": lambda: lambda: measure(logits, targets, range(10)),
-        "obvious code for the same / (body + head)": lambda: lambda: plainly(logits, targets),
-        "minicons: surprisal and rank, its forward included / (body + head)": lambda: peers.minicons(model, text),
-        "TRL `entropy_from_logits`: the entropy alone / (body + head)": lambda: peers.trl(logits),
-        "ntloss: one number loss / (body + head)": lambda: peers.ntloss(model, logits, targets),
-    }
-    works: dict[str, Callable[[], object]] = {}
-    missing: dict[str, str] = {}
-    for name, prepare in ways.items():
-        try:
-            works[name] = prepare()
-        except ImportError as error:
-            missing[name] = f"not installed ({error.name})"
-    found = dict(zip(works, shares(list(works.values()), forward, repeats), strict=True))
-    for name in ways:
-        row(f"{tokens:,} x {model.vocabulary:,}", name, f"{found[name]:.3f}" if name in found else missing[name])
-
-
-def memory_rows() -> None:
-    """The peak with the statistics, and with all logits at once."""
-    size = f"{memory.LARGE_TOKENS:,} x {memory.LARGE_VOCABULARY:,}"
-    names = ("head and all statistics, streamed", "all logits, no statistics", "all logits and the obvious code")
-    for name, way in zip(names, memory.WAYS, strict=True):
-        peak = memory.peak(way)
-        row(size, f"peak memory beyond the model's: {name}", "Linux only" if peak is None else f"{peak:,.0f} MB")
+# The last two take minutes: their figures are medians of fewer rounds, which their rows say.
+SECTIONS: dict[str, Callable[[int], Iterator[Row]]] = {
+    "statistics": lambda repeats: statistics.rows(_model(), repeats),
+    "memory": lambda repeats: memory.rows(),
+    "objectives": lambda repeats: step.catalogue_rows(_model(), repeats),
+    "steps-64": lambda repeats: step.rows(_model(), [64], repeats),
+    "steps-512": lambda repeats: step.rows(_model(), [512], repeats),
+    "peers": lambda repeats: peers.rows(_model(), repeats),
+    "start": start.rows,
+    "page": lambda repeats: page.rows(_model(), repeats),
+    "steps-2048": lambda repeats: step.rows(_model(), [2048], min(repeats, FEW)),
+    "long-texts": lambda repeats: lengths.rows(_model()),
+}
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table, each row as soon as it is known."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=REPEATS, help=f"at least {REPEATS} for a figure to be quoted")
-    repeats = parser.parse_args().repeats
-    model = losscore.load(device="cpu")
-    print(f"Medians of {repeats} rounds in one process: {machine(model)}\n")
-    row("tokens x vocabulary", "what", "value")
-    row("---", "---", "---:")
-    statistics_rows(f"512 x {model.vocabulary:,}", embedded(model, 512), repeats)
-    compared_rows(model, 512, repeats)
-    for tokens in (64, 512, 2_000):
-        name = f"{tokens:,} x {model.vocabulary:,}"
-        row(name, "`losscore.score` / (body + head)", f"{scoring(model, tokens, repeats):.2f}")
-    statistics_rows(f"{memory.LARGE_TOKENS:,} x {memory.LARGE_VOCABULARY:,} (random head)", large(model), repeats)
-    memory_rows()
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="all of them where none is named")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help=f"at least {REPEATS} for a figure to be kept")
+    options: Any = parser.parse_args()
+    head = f"Medians of {options.repeats} rounds in one process: {machine(_model())}."
+    print("\n".join([head, "", *HEAD]))
+    for name in options.sections or SECTIONS:
+        found = []
+        for row in SECTIONS[name](options.repeats):
+            print(row.line(), flush=True)
+            found.append(row)
+        if options.repeats >= REPEATS:
+            keep(name, Section(head, tuple(found)), list(SECTIONS))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -13,29 +13,28 @@ from torch import Tensor
 import losscore
 from losscore.models import Model
 from losscore.stats import stream
+from tests.bench.clock import seconds, shares
 from tests.bench.step import text_of
+from tests.bench.table import Row
 
 WIDTH, LARGE_VOCABULARY, LARGE_TOKENS = 576, 150_000, 2_048
-Work = Callable[[], object]
+MOST = 0.12
 
 
-def seconds(work: Work) -> float:
-    """How long it takes."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def shares(works: Sequence[Work], forward: Work, repeats: int) -> list[float]:
-    """Each work's time over the forward pass's, medians over rounds in which all take turns; the first is dropped."""
-    found: list[list[float]] = [[] for _ in works]
-    for turn in range(repeats + 1):
-        base = seconds(forward)
-        for work, values in zip(works, found, strict=True):
-            value = seconds(work) / base
-            if turn:
-                values.append(value)
-    return [median(values) for values in found]
+def rows(model: Model, repeats: int) -> Iterator[Row]:
+    """The streaming pass, the obvious code and a whole score beside the bare forward pass."""
+    size = f"512 x {model.vocabulary:,}"
+    whole, head = embedded(model, 512).share(repeats)
+    yield Row("all statistics / forward", size, (whole,), MOST, ".3f")
+    yield Row("all statistics / head alone", size, (head,), form=".3f")
+    whole, head = large(model).share(repeats)
+    size_large = f"{LARGE_TOKENS:,} x {LARGE_VOCABULARY:,}, random head"
+    yield Row("all statistics / forward", size_large, (whole,), MOST, ".3f")
+    yield Row("all statistics / head alone", size_large, (head,), form=".3f")
+    yield Row("the obvious code for the same statistics / forward", size, (obvious(model, 512, repeats),))
+    for tokens in (64, 512, 2_000):
+        value = scoring(model, tokens, repeats)
+        yield Row("`losscore.score` / forward", f"{tokens:,} tokens", (value,))
 
 
 @dataclass
@@ -111,13 +110,24 @@ def plainly(logits: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
     return own, -(p * log_p).sum(-1), (log_p >= own).sum(-1), expected_rank, p.square().sum(-1), *log_p.topk(20, -1)
 
 
+def obvious(model: Model, tokens: int, repeats: int) -> float:
+    """The obvious code over the bare forward pass, on the logits of the same text."""
+    ids = model.encoder.encode(text_of(model, tokens), bos="never").ids
+    targets = torch.tensor([*ids[1:], 0])
+    with torch.no_grad():
+        logits = model.head(body_of(model, ids))
+    return shares([lambda: plainly(logits, targets)], lambda: forward(model, ids), repeats)[0]
+
+
+@torch.no_grad()
+def forward(model: Model, ids: list[int]) -> Tensor:
+    """Body and head, nothing else."""
+    return model.head(body_of(model, ids))
+
+
 def scoring(model: Model, tokens: int, repeats: int) -> float:
     """losscore.score over the bare forward pass (body and head) of the same ids."""
     text = text_of(model, tokens)
     ids = model.encoder.encode(text, bos="never").ids
-
-    def forward() -> None:
-        with torch.no_grad():
-            model.head(body_of(model, ids))
-
-    return shares([lambda: losscore.score(model, text, bos="never")], forward, repeats)[0]
+    work = lambda: losscore.score(model, text, bos="never")  # noqa: E731
+    return shares([work], lambda: forward(model, ids), repeats)[0]

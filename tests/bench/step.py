@@ -10,15 +10,18 @@ from __future__ import annotations
 import argparse
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 import losscore
+import losscore.fused
 from losscore.finetuning import METHODS, Settings
 from losscore.finetuning.copies import training_copy
 from losscore.finetuning.passage import read_passages
@@ -27,11 +30,14 @@ from losscore.finetuning.trainee import Trainee
 from losscore.models import Model
 from losscore.objectives import CATALOGUE, Objective
 from losscore.text.examples import Example
+from tests.bench.clock import seconds
+from tests.bench.table import Row
 
 OBJECTIVES = ("nll", "deft", "ranktuner", "del_loss")
 LENGTHS = (64, 512)
 LONG = 2048
 REPEATS = 7
+MOST = 1.05
 _WORDS = "Eight pens cost 8 * 12.5 = 100.0 euros and the words here are plain words that say what was paid for them. "
 
 
@@ -121,10 +127,71 @@ def race(contest: Contest, names: Sequence[str], repeats: int) -> tuple[float, d
     return medians.pop(""), medians
 
 
+def reading_share(contest: Contest, repeats: int) -> float:
+    """How much of our step's time goes into the statistics, with NLL: median of so many steps."""
+    taken = 0.0
+    measure = losscore.fused.measure
+
+    def watched(*arguments: Any, **settings: Any) -> Any:
+        nonlocal taken
+        began = time.perf_counter()
+        found = measure(*arguments, **settings)
+        taken += time.perf_counter() - began
+        return found
+
+    shares = []
+    with patch.object(losscore.fused, "measure", watched):
+        for _ in range(repeats):
+            taken = 0.0
+            whole = seconds(contest.ours)
+            shares.append(taken / whole)
+    return median(shares)
+
+
+def rows(model: Model, lengths: Sequence[int], repeats: int) -> Iterator[Row]:
+    """The named objectives at each length and method."""
+    titles = " / ".join(CATALOGUE[name].title for name in OBJECTIVES)
+    for tokens in lengths:
+        for method in METHODS:
+            contest = Contest(model, method, tokens)
+            theirs, ours = race(contest, OBJECTIVES, repeats)
+            share = reading_share(contest, min(repeats, 3))
+            name = {"lora": "LoRA", "full": "full"}[method]
+            note = f"(theirs: {theirs:.2f} s; medians of {repeats})"
+            values = tuple(ours[one] / theirs for one in OBJECTIVES)
+            yield Row(f"one step, {name}: {titles} / cross-entropy", f"{tokens:,} tokens", values, MOST, note=note)
+            without = (ours["nll"] * (1 - share) / theirs,)
+            note = f"(the statistics are {share:.0%} of our step)"
+            yield Row(f"one step, {name}: NLL without the statistics", f"{tokens:,} tokens", without, note=note)
+            del contest
+
+
+def catalogue_rows(model: Model, repeats: int) -> Iterator[Row]:
+    """Every objective at the shortest length with LoRA: the slowest of those that need no whole distribution, and each
+    of those that do."""
+    contest = Contest(model, "lora", LENGTHS[0], objectives=dict(CATALOGUE))
+    theirs, ours = race(contest, list(CATALOGUE), repeats)
+    ratio = {name: seconds / theirs for name, seconds in ours.items()}
+    whole = [name for name, one in CATALOGUE.items() if one.needs_distribution]
+    slowest = max(set(ratio) - set(whole), key=ratio.__getitem__)
+    size = f"{LENGTHS[0]} tokens"
+    what = f"one step, LoRA: the slowest of the {len(ratio) - len(whole)} objectives of log p and digits"
+    yield Row(what, size, (ratio[slowest],), MOST, note=f"({CATALOGUE[slowest].title})")
+    titles = " / ".join(CATALOGUE[name].title for name in whole)
+    yield Row(f"one step, LoRA: {titles}, which read the whole distribution", size, tuple(map(ratio.get, whole)))
+
+
 def machine(model: Model) -> str:
     """What the figures were measured on."""
-    chip = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else platform.machine()
+    chip = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else _processor()
     return f"{model.name} on {model.device} ({chip}), {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def _processor() -> str:
+    """The processor's name, as far as the system tells."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import losscore
 from losscore.errors import LosscoreError
+from losscore.storage import write_whole
 from tests.models import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +70,16 @@ def test_a_killed_export_leaves_the_old_file_whole_and_the_next_one_replaces_it(
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".partial"}
     assert run(["-m", "losscore"], *command).returncode == 0
     assert json.loads(kept.read_bytes())["tokens"]
+    assert [path.name for path in tmp_path.iterdir()] == ["sheet.json"], "what the killed one left is gone"
+
+
+def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
+    alive, foreign = tmp_path / f".a[1].json.{os.getppid()}.partial", tmp_path / ".a1.json.999999999.partial"
+    dead = tmp_path / ".a[1].json.999999999.partial"
+    for path in (alive, foreign, dead):
+        path.write_bytes(b"half")
+    write_whole(tmp_path / "a[1].json", b"whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"a[1].json", alive.name, foreign.name}
 
 
 def test_a_killed_export_leaves_no_file_where_there_was_none(folder: Path, tmp_path: Path) -> None:

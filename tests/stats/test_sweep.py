@@ -164,16 +164,13 @@ def test_a_target_outside_the_vocabulary_is_an_error(target: int) -> None:
         by_sweep(normal(1.0), torch.tensor([0, 1, target, 3, 4]))
 
 
-def test_what_goes_wrong_in_a_thread_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise MemoryError("no room")
-
-    monkeypatch.setattr(sweep, "_block", broken)
-    monkeypatch.setattr(sweep, "_BLOCK_ELEMENTS", 1)
-    for threads in (1, 2):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        with pytest.raises(MemoryError, match="no room"):
-            by_sweep(normal(1.0), torch.arange(ROWS))
+def test_what_one_text_leaves_behind_is_not_read_by_the_next() -> None:
+    first, odd = normal(3.0), normal(1.0)
+    odd[0, 7], odd[1] = torch.inf, -torch.inf
+    alone = by_sweep(first, torch.arange(ROWS))
+    by_sweep(odd, torch.arange(ROWS))
+    by_sweep(torch.randn(3, SIZE + 1), torch.arange(3))
+    assert identical(by_sweep(first, torch.arange(ROWS)), alone)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class Oracle:
         self.tokenizer = tokenizer or smol_like()
         self.vocabulary = len(self.tokenizer)
         self.context = context
-        self.name, self.revision, self.notes = "oracle", "none", ()
+        self.name, self.revision, self.notes, self.tokenizer_from = "oracle", "none", (), ""
         self.device, self.dtype, self.streams = torch.device("cpu"), torch.float32, True
         self.asked: list[int] = []
         self.read: list[list[int]] = []
