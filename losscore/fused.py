@@ -11,7 +11,6 @@ differentiated through the chunk's own logits.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -24,12 +23,9 @@ from losscore.objectives import Objective, Tokens
 from losscore.objectives.tokens import Distribution
 from losscore.stats import Statistics, measure
 
-# Two chunks of logits, values and gradient, exist at a time: these keep them under a tenth of a long text's logits,
-# while the product with the head takes enough rows to be worth reading the head for. A short text is one chunk.
-_SHORT_ELEMENTS = 1 << 22
-_PARTS = 32
-_FEWEST_ROWS = 32
-_MOST_ELEMENTS = 1 << 25
+# One chunk of logits exists at a time, its gradient is written over it. 32 MiB of float32 or more: glibc gives such
+# blocks back at once, and the product with the head takes enough rows to be worth reading the head for.
+_CHUNK_ELEMENTS = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -87,6 +83,7 @@ def fused(
     count: int,
     digit_count: int,
     embedding: Float[Tensor, "vocab width"] | None = None,
+    weight: Float[Tensor, "vocab width"] | None = None,
     backward: bool = True,
     chunk: int | None = None,
 ) -> Fused:
@@ -95,7 +92,10 @@ def fused(
     rows: what the head turns into logits (T, V) in float32 or better. The gradient on them is returned, not
     propagated; that on the head's own parameters is added to their `.grad`.
     count, digit_count: what the losses of tokens and digits are divided by; of all parts, where one step has several.
-    embedding: rows of the output embedding, for EMO. chunk: rows at a time; never changes a value beyond rounding.
+    embedding: rows of the output embedding, for EMO.
+    weight: the head's, where it is rows @ weight.T and nothing else: its gradient is then added up in place, where
+    autograd would make one of that size for every chunk.
+    chunk: rows at a time; never changes a value beyond rounding.
     An objective that reads its batch must be `settled` first: ValueError otherwise.
     """
     if objective.needs_batch:
@@ -113,25 +113,37 @@ def fused(
         part = targets[start : start + len(piece)]
         learn = backward and bool(part.trained.any())
         piece.requires_grad_(learn)
-        with torch.set_grad_enabled(learn):
+        with torch.set_grad_enabled(learn and weight is None):
             logits = head(piece)
         statistics = measure(logits.detach(), part.ids, digit_ids)
         parts.append(statistics)
         if part.trained.any():
-            value, push = _push(objective, logits.detach(), statistics, part, digit_ids, share, unit, learn)
+            # A head that hands its rows through lends them.
+            z = logits.detach().clone() if logits.data_ptr() == piece.data_ptr() else logits.detach()
+            value, push = _push(objective, z, statistics, part, digit_ids, share, unit, learn)
             total += value
             if push is not None and gradient is not None:
-                torch.autograd.backward(logits, push.div_(count))
-                if piece.grad is not None:
-                    gradient[start : start + len(piece)] = piece.grad
+                gradient[start : start + len(piece)] = _back(logits, push.div_(count), piece, weight)
+            del z, push
+        del logits  # before the head makes the next
     return Fused(total / max(count, 1), Statistics.join(parts), gradient)
+
+
+def _back(logits: Tensor, push: Tensor, piece: Tensor, weight: Tensor | None) -> Tensor:
+    """A chunk's gradient through the head: added to its parameters', returned on the rows."""
+    if weight is None:
+        torch.autograd.backward(logits, push)
+        return torch.zeros_like(piece) if piece.grad is None else piece.grad
+    if weight.requires_grad:
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+        weight.grad.addmm_(push.T, piece.detach())
+    return push @ weight.detach()
 
 
 def chunk_rows(tokens: int, vocabulary: int) -> int:
     """How many rows of logits to hold at a time."""
-    if tokens * vocabulary <= _SHORT_ELEMENTS:
-        return max(1, tokens)
-    return max(1, min(max(_FEWEST_ROWS, math.ceil(tokens / _PARTS)), _MOST_ELEMENTS // vocabulary))
+    return max(1, min(tokens, -(-_CHUNK_ELEMENTS // vocabulary)))
 
 
 def tokens_of(statistics: Statistics, targets: Targets, vocabulary: int, share: float | None = None) -> Tokens:
@@ -156,7 +168,7 @@ def _push(
     unit: Tensor | None,
     learn: bool,
 ) -> tuple[float, Float[Tensor, "tokens vocab"] | None]:
-    """The sum of the chunk's losses, and its gradient on the chunk's logits if there is to be one."""
+    """The sum of the chunk's losses, and its gradient on the chunk's logits if there is to be one: in their place."""
     tokens = tokens_of(statistics, part, logits.shape[-1], share)
     at = part.trained.nonzero().squeeze(-1).to(logits.device)
     ids = part.ids.to(logits.device)
@@ -174,7 +186,7 @@ def _push(
     g = spread.to(logits.device, logits.dtype)
     own = logits.gather(-1, ids[:, None])
     log_p = statistics.log_p.to(logits.device, logits.dtype)
-    push = torch.exp(logits - (own - log_p[:, None])).mul_(-g[:, None])
+    push = logits.sub_(own - log_p[:, None]).exp_().mul_(-g[:, None])  # nothing needs the logits any more
     push.scatter_add_(-1, ids[:, None], g[:, None])
     if digit_gradient is not None and len(digits.rows):
         rows = at[digits.rows.to(at.device)]

@@ -66,6 +66,7 @@ def run_pass(
             count=count,
             digit_count=digit_count,
             embedding=embedding,
+            weight=trainee.weight,
             backward=learn,
         )
         if learn and done.gradient is not None and rows.requires_grad:

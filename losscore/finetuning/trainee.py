@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from losscore.models.model import project
+from losscore.models.model import plain_head, project
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class Trainee:
         """Rows of the output embedding (V, d)."""
         head = self.network.get_output_embeddings()
         return None if head is None else head.weight
+
+    @property
+    def weight(self) -> Tensor | None:
+        """The head's weight (V, d) where the head is a product with it and nothing else."""
+        return plain_head(self.network) if self.streams and not self.autocast else None
 
     def _precision(self) -> AbstractContextManager[object]:
         if not self.autocast:

@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from losscore.errors import ModelError
@@ -156,6 +156,16 @@ def project(network: PreTrainedModel, rows: Tensor) -> Tensor:
     if cap := _number(config, "final_logit_softcapping"):
         logits = torch.tanh(logits / cap) * cap
     return logits
+
+
+def plain_head(network: PreTrainedModel) -> Tensor | None:
+    """The head's weight (V, d) where `project` is rows times it, in float32 or better, and nothing else."""
+    head = network.get_output_embeddings()
+    config = network.config.get_text_config()
+    scaled = any(_number(config, name) for name in ("logits_scaling", "logit_scale", "final_logit_softcapping"))
+    if type(head) is not nn.Linear or head.bias is not None or scaled:
+        return None
+    return head.weight if head.weight.dtype in (torch.float32, torch.float64) else None
 
 
 def _number(config: Any, name: str) -> float | None:

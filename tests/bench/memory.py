@@ -112,6 +112,7 @@ def _fused(head: nn.Linear, rows: Tensor, ids: Tensor) -> Run:
             digit_ids=range(10),
             count=count,
             digit_count=0,
+            weight=head.weight,
         )
 
     return run
