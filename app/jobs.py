@@ -27,6 +27,7 @@ Stop = Callable[[], bool]
 UNFORESEEN = "Something went wrong that losscore did not foresee: see the terminal, then press Fine-tune again."
 _WATCHED = 0.1
 _PATIENCE = 10.0
+_left_behind = threading.Event()
 
 
 class Line:
@@ -96,6 +97,7 @@ class Racer:
         """Free the copy."""
         if self.tuning is not None:
             self.tuning.close()
+            _left_behind.set()
         self.tuning = self._steps = self._tuned = None
 
 
@@ -235,8 +237,10 @@ class Job:
 
     def _prepare(self) -> None:
         self._set("preparing", "Preparing a copy of the model …")
-        # Networks hang together in circles: the copies of the job before make room only now.
-        gc.collect()
+        # Networks hang together in circles: what jobs before have left makes room only now.
+        if _left_behind.is_set():
+            _left_behind.clear()
+            gc.collect()
         for racer in self.racers:
             self._go_on()
             try:
@@ -331,6 +335,7 @@ def line() -> Line:
 def _cancel_all(jobs: list[Job]) -> None:
     for job in jobs:
         job.cancel()
+        _left_behind.set()
 
 
 # A closed tab, but also a lost connection, releases this: what was received stays in the session's state.

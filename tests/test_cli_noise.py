@@ -119,7 +119,7 @@ def test_options_reach_the_loader(run: Run, monkeypatch: pytest.MonkeyPatch, toy
     monkeypatch.setattr(losscore.models, "load", load)
     run("mine.jsonl", "--rate", "0.5", "--model", "m", "--device", "cpu", "--dtype", "bfloat16", "--download")
     asked.pop("progress")
-    assert asked == {"name": "m", "device": "cpu", "dtype": "bfloat16", "download": True}
+    assert asked == {"name": "m", "tokenizer": None, "device": "cpu", "dtype": "bfloat16", "download": True}
 
 
 def test_its_help_imports_no_torch() -> None:

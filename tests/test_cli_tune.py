@@ -396,7 +396,7 @@ def test_options_reach_the_library(run: Run, monkeypatch: pytest.MonkeyPatch, ti
     loading = ["--model", "m", "--device", "cpu", "--dtype", "bfloat16", "--download"]
     made = read_json(run(TEXT, *options, *loading, "-f", "json").out)
     asked.pop("progress")
-    assert asked == {"name": "m", "device": "cpu", "dtype": "bfloat16", "download": True}
+    assert asked == {"name": "m", "tokenizer": None, "device": "cpu", "dtype": "bfloat16", "download": True}
     wanted = numbers | {"method": "lora", "autocast": True, "bos": "never"}
     assert wanted.items() <= made["provenance"]["settings"].items()
 

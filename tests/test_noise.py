@@ -341,7 +341,10 @@ def lines(tmp_path: Path, data: bytes) -> Path:
 
 
 def test_a_file_of_answers(tmp_path: Path) -> None:
-    data = b'\xef\xbb\xbf{"prompt": "a ", "response": "b"}\r\n\r\n{"text": "c"}\n' + '{"response": "d\u2028e"}'.encode()
+    data = (
+        b'\xef\xbb\xbf{"prompt": "a ", "response": "b", "id": 1}\r\n\r\n{"text": "c", "id": 2}\n'
+        + '{"response": "d\u2028e"}'.encode()
+    )
     assert read_examples(lines(tmp_path, data)) == [Example("a ", "b"), Example("", "c"), Example("", "d\u2028e")]
 
 

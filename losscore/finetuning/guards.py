@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from losscore.errors import LosscoreError
-from losscore.models.placement import is_memory_full
+from losscore.models.placement import is_device_lost, is_memory_full
 
 
 @contextmanager
@@ -31,11 +31,10 @@ def plainly(device: torch.device) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        words = str(error)
         if is_memory_full(error):
             raise LosscoreError(
                 f"The memory of {device} is full: give shorter or fewer examples, a smaller batch, or choose LoRA."
             ) from error
-        if device.type != "cpu" and any(sign in words for sign in ("CUDA error", "MPS", "device-side assert")):
+        if device.type != "cpu" and (is_device_lost(error) or "MPS" in str(error)):
             raise LosscoreError(f"The device {device} gave up: start losscore again, or train on the CPU.") from error
         raise

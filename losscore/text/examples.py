@@ -22,14 +22,15 @@ class Example(NamedTuple):
 
 
 Given = str | Example | Mapping[str, str] | Iterable[str | tuple[str, str] | Example | Mapping[str, str]]
-_FIELDS = ("prompt", "response", "text")
+_FIELDS = {"prompt", "response", "text"}
 _WANTED = 'give a text under "response" (and one under "prompt"), or one under "text" alone'
 
 
 def as_examples(given: Given) -> list[Example]:
     """A text, texts, (prompt, response) pairs or dicts as examples; a text is a response without a prompt.
 
-    A dict has "response" and perhaps "prompt", or "text" alone. Raises TextError where one is something else.
+    A dict has "response" and perhaps "prompt", or "text" alone; other fields are ignored beside "text", or beside both
+    of the pair. Raises TextError where one is something else.
     """
     if isinstance(given, str | Mapping | Example):
         given = [given]
@@ -50,10 +51,15 @@ def _as_example(one: object, place: str) -> Example:
 
 def _of_fields(fields: Mapping[Any, object], place: str) -> Example:
     foreign = [key for key in fields if key not in _FIELDS]
-    if foreign:
+    # Beside both of them an id or a source does no harm; beside a response alone it may be a prompt misspelt.
+    if foreign and "text" not in fields and not {"prompt", "response"} <= fields.keys():
         raise TextError(f"{place} has a field {foreign[0]!r} that means nothing here: leave it out, or {_WANTED}.")
     response, prompt = fields.get("response", fields.get("text")), fields.get("prompt", "")
-    if not isinstance(response, str) or not isinstance(prompt, str) or ("text" in fields and len(fields) > 1):
+    if (
+        not isinstance(response, str)
+        or not isinstance(prompt, str)
+        or ("text" in fields and len(fields.keys() & _FIELDS) > 1)
+    ):
         raise TextError(f"{place} is not as it must be: {_WANTED}.")
     return Example(prompt, response)
 

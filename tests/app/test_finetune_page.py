@@ -187,7 +187,7 @@ def test_a_failure_is_one_sentence_and_everything_received_stays(monkeypatch):
     ("pairs", "sentence"),
     [
         ("not json", "line 1 is not JSON"),
-        ('{"prompt": "x"}', 'needs a text under "response"'),
+        ('{"prompt": "x"}', 'give a text under "response"'),
         ('{"response": "  "}', "Every response is empty"),
         ("", "Give the model something to learn"),
     ],

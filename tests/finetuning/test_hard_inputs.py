@@ -120,7 +120,7 @@ class Table:
     """A network that is one table: the logits after each id. What `run_pass` asks of a trainee."""
 
     device = torch.device("cpu")
-    embedding = None
+    embedding = weight = None
 
     def __init__(self, size: int) -> None:
         self.logits = torch.zeros(size, size, requires_grad=True)

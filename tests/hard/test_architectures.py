@@ -28,6 +28,7 @@ from transformers import (
 import losscore
 from losscore.errors import ModelError
 from losscore.models import Model, load
+from losscore.models.model import plain_head, project
 from tests.models.tiny import CONFIGS, SHAPE, SIZE, build, byte_tokenizer, save
 
 _WITHOUT_GROUPS = {name: value for name, value in SHAPE.items() if name != "num_key_value_heads"}
@@ -127,6 +128,16 @@ def test_a_streamed_head_gives_the_networks_own_values(read: Callable[[str], Mod
     assert model.caches
     assert not any("taken whole" in note for note in model.notes)
     assert_the_networks_own(model)
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_a_head_is_called_plain_where_it_is_one_product(read: Callable[[str], Model], name: str) -> None:
+    network = read(name).network
+    weight = plain_head(network)
+    assert (weight is None) == (name in ("Gemma 2, soft caps", "Phi, head with a bias"))
+    if weight is not None:
+        rows = torch.randn(3, weight.shape[1], generator=torch.Generator().manual_seed(2))
+        torch.testing.assert_close(rows @ weight.T, project(network, rows), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", FALLING_BACK)
