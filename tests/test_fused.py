@@ -63,8 +63,10 @@ def plain(name: str, rows: Tensor, targets: Targets) -> tuple[float, Tensor, Ten
     return loss.item(), live.grad, head.weight.grad
 
 
-def ours(name: str, rows: Tensor, targets: Targets, chunk: int | None = 5, **options: object) -> tuple[Fused, Head]:
-    head = Head()
+def ours(
+    name: str, rows: Tensor, targets: Targets, chunk: int | None = 5, head: Head | None = None, **options: object
+) -> tuple[Fused, Head]:
+    head = head or Head()
     settled = FAMILY[name]
     if settled.needs_batch:
         with torch.no_grad():
@@ -103,19 +105,7 @@ def test_a_head_that_is_a_product_needs_no_graph(name, frozen):
     head = Head()
     head.weight.requires_grad_(not frozen)
     head.weight.grad = None if frozen else torch.ones_like(head.weight)  # what other groups have left there
-    counts = {"count": targets.count, "digit_count": targets.digit_count}
-    done = fused(
-        FAMILY[name],
-        rows,
-        head,
-        targets,
-        vocabulary=VOCABULARY,
-        digit_ids=DIGIT_IDS,
-        embedding=head.weight,
-        weight=head.weight,
-        chunk=5,
-        **counts,
-    )
+    done, _ = ours(name, rows, targets, head=head, weight=head.weight)
     torch.testing.assert_close(done.gradient, on_rows, rtol=1e-7, atol=EXACT)
     if frozen:
         assert head.weight.grad is None
