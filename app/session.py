@@ -71,6 +71,11 @@ class SheetStore:
                     self._running.pop(request, None)
             return sheet
 
+    def known(self, request: Request) -> Sheet | None:
+        """The sheet of `request` where it is in the store."""
+        with self._lock:
+            return self._sheets.get(request)
+
 
 @st.cache_resource(show_spinner=False)
 def sheets() -> SheetStore:
@@ -130,6 +135,15 @@ def sheet(request: Request) -> Sheet:
             bar.empty()
 
     return sheets().get(request, compute)
+
+
+def plain_sheet(request: Request) -> Sheet | None:
+    """The sheet of `request` if it is there already and says what a fine-tune sees before its first step: the whole
+    text, in float32, control tokens read as text."""
+    known = sheets().known(request)
+    if known is None or request.parse_special or request.dtype != "float32" or known.provenance["tokens_left_out"]:
+        return None
+    return known
 
 
 def _memory() -> Memory:

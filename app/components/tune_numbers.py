@@ -35,14 +35,23 @@ def numbers(scene: Scene) -> None:
     # Nothing before the first look.
     measured = scene.until(scene.runs[0]).forgetting()
     columns[3].metric(
-        "Elsewhere: moved by (KL)",
+        _ELSEWHERE,
         "–" if measured is None else f"{measured[0]:.3f}",
         f"{measured[1]:+.3f} NLL there" if measured and now.step else None,
         delta_color="inverse",
-        help="How far the model has moved on texts it is not trained on: mean KL(base ‖ tuned), nats a token. 0: not "
-        "at all. Below it, how much harder they got. The table further down has them one by one.",
+        help=_MOVED,
         border=True,
     )
+
+
+def numbers_to_come(objectives: int) -> None:
+    """The place of the numbers, before there are any."""
+    if objectives > 1:
+        st.container()
+        return
+    titles = [(label, meaning) for label, _, _, meaning in _MEANS] + [(_ELSEWHERE, _MOVED)]
+    for column, (label, meaning) in zip(st.columns(4), titles, strict=True):
+        column.metric(label, "–", help=meaning, border=True)
 
 
 def elsewhere(scene: Scene) -> None:
@@ -94,6 +103,11 @@ _MEANS: tuple[tuple[str, str, Any, str], ...] = (
         "Mean −log p of the targets, nats: plain cross-entropy, smaller is better.",
     ),
     ("Mean entropy", "entropy", "off", "How undecided the model is at the targets, nats."),
+)
+_ELSEWHERE = "Elsewhere: moved by (KL)"
+_MOVED = (
+    "How far the model has moved on texts it is not trained on: mean KL(base ‖ tuned), nats a token. 0: not at all. "
+    "Below it, how much harder they got. The table further down has them one by one."
 )
 _RACE: dict[str, Any] = {
     "objective": st.column_config.TextColumn("objective", help="What was trained with; the first line: before."),

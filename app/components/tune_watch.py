@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
@@ -11,9 +11,10 @@ import streamlit as st
 from app import session
 from app.components.plain import plain
 from app.components.strip import mount
-from app.components.tune_numbers import elsewhere, numbers
+from app.components.tune_numbers import elsewhere, numbers, numbers_to_come
 from app.components.tune_scene import Scene
 from app.components.tune_setup import Order
+from app.jobs import Job
 from losscore.figures import live
 from losscore.lanes.change import change_words, watch_payload
 
@@ -44,10 +45,36 @@ def draw(scene: Scene, order: Order) -> Scene:
     return scene
 
 
+def draw_start(job: Job, order: Order) -> None:
+    """The lanes before the run has its own: those of the Tokens page, where it learns that text."""
+    sheet = session.plain_sheet(order.request) if order.request else None
+    if sheet is None:
+        return
+    # What will stand above the strip, so that it is painted anew in its place.
+    st.container()
+    titles = [racer.title for racer in job.racers]
+    numbers_to_come(len(titles))
+    column = _lane_picker()
+    payload = watch_payload(sheet, [(title, sheet) for title in (titles if len(titles) > 1 else ["Now"])], column)
+    _mount(job, 0, payload, sheet, order)
+    st.caption("So the model reads it before the first step. Colours change with every step that is made.")
+
+
 def _lanes(scene: Scene, order: Order) -> int:
+    column = _lane_picker()
+    payload = scene.kept("strip", lambda: watch_payload(scene.before, _panes(scene), column), column)
+    return _mount(scene.job, scene.example, payload, scene.before, order)
+
+
+def _mount(job: Job, example: int, payload: dict[str, Any], before: Sheet, order: Order) -> int:
+    key = f"tune-strip-{job.id}-{example}"
+    return mount(payload, key, session.start_row("finetune", key, _start(before, order)))
+
+
+def _lane_picker() -> str:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("#### Token by token", width="content")
-        column = st.segmented_control(
+        column: str = st.segmented_control(
             "Lane",
             list(_LANES),
             format_func=_LANES.__getitem__,
@@ -58,10 +85,7 @@ def _lanes(scene: Scene, order: Order) -> int:
             persist_state="session",
         )
         st.caption("Click a token to see its bars.", width="content")
-    payload = scene.kept("strip", lambda: watch_payload(scene.before, _panes(scene), column), column)
-    key = f"tune-strip-{scene.job.id}-{scene.example}"
-    start = _start(scene, order)
-    return mount(payload, key, session.start_row("finetune", key, start))
+    return column
 
 
 def _panes(scene: Scene) -> list[tuple[str, Sheet]]:
@@ -73,10 +97,10 @@ def _panes(scene: Scene) -> list[tuple[str, Sheet]]:
     return [(title, scene.sheets()[0][1])]
 
 
-def _start(scene: Scene, order: Order) -> int:
+def _start(before: Sheet, order: Order) -> int:
     """The token selected on the Tokens page where this is its text, else the target found least likely."""
-    p = np.asarray(scene.before.columns["p"], dtype=np.float64)
-    p = np.where(np.asarray(scene.before.columns["is_target"], dtype=bool), p, np.nan)
+    p = np.asarray(before.columns["p"], dtype=np.float64)
+    p = np.where(np.asarray(before.columns["is_target"], dtype=bool), p, np.nan)
     least = int(np.nanargmin(p)) if np.isfinite(p).any() else 0
     return min(session.selected(order.request, least), len(p) - 1) if order.request else least
 

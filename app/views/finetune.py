@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,22 +54,35 @@ def page() -> None:
 
 
 def follow(job: jobs.Job, order: Order) -> None:
-    """Draw the run, again and again while it goes on."""
-    polling = job.active
-    st.fragment(_follow, run_every=_EVERY if polling else None)(job, order, polling)
-
-
-def _follow(job: jobs.Job, order: Order, polling: bool) -> None:
+    """Draw the run as it stands. While it goes on, the whole page is drawn again whenever there is something new."""
     view = job.view()
-    if polling and not view.active:
-        # The whole page once more: the button is free again, and nothing needs to be asked any longer.
-        st.rerun()
     if view.active:
-        _progress(job, view)
+        # A poll that finds nothing new costs two elements, or drawing would slow down what trains beside it.
+        st.fragment(_watch, run_every=_EVERY)(job, view.version, _looks(job, view))
     else:
         tune_after.outcome(view)
     st.caption(f"{plain(', '.join(racer.title for racer in job.racers))} on: {plain(order.learned)}")
+    st.fragment(_draw)(job, order, _looks(job, view))
+
+
+def _looks(job: jobs.Job, view: jobs.View) -> Iterator[jobs.View]:
+    """First the view that the page is drawn with, then at each look how the job stands by then."""
+    yield view
+    while True:
+        yield job.view()
+
+
+def _watch(job: jobs.Job, drawn: int, looks: Iterator[jobs.View]) -> None:
+    view = next(looks)
+    if view.version != drawn:
+        st.rerun()
+    _progress(job, view)
+
+
+def _draw(job: jobs.Job, order: Order, looks: Iterator[jobs.View]) -> None:
+    view = next(looks)
     if not view.runs:
+        tune_watch.draw_start(job, order)
         return
     scene = tune_watch.draw(choose_scene(job, view), order)
     for note in scene.before.provenance["notes"]:

@@ -29,6 +29,7 @@ class Person:
         self._numbers: dict[str, float] = {}
         self._page = ""
         self._query = ""
+        self._polled = ""
 
     def __enter__(self) -> Self:
         return self
@@ -64,6 +65,13 @@ class Person:
         """Let the page be drawn once more."""
         self._run()
 
+    def poll(self) -> list[str]:
+        """Do what the browser does again and again where the page asks for it; the kinds of elements that come."""
+        message = BackMsg()
+        message.rerun_script.fragment_id = self._polled
+        message.rerun_script.is_auto_rerun = True
+        return sorted(str(e.WhichOneof("type")) for e in self._asked(message).values())
+
     def of(self, kind: str) -> list[Any]:
         """The page's elements of a kind, from top to bottom."""
         return [e for _, e in sorted(self._elements.items()) if e.WhichOneof("type") == kind]
@@ -84,6 +92,9 @@ class Person:
         message = message or BackMsg()
         for widget, number in self._numbers.items():
             message.rerun_script.widget_states.widgets.add(id=widget, double_value=number)
+        self._elements = {p: e for p, e in self._asked(message).items() if e.WhichOneof("type") not in (None, "empty")}
+
+    def _asked(self, message: BackMsg) -> dict[tuple[int, ...], Any]:
         message.rerun_script.query_string = self._query
         message.rerun_script.page_name = self._page
         self._socket.send(message.SerializeToString())
@@ -96,7 +107,9 @@ class Person:
                     fresh.clear()
                 case "script_finished":
                     break
-        self._elements = {path: e for path, e in fresh.items() if e.WhichOneof("type") not in (None, "empty")}
+                case "auto_rerun":
+                    self._polled = heard.auto_rerun.fragment_id
+        return fresh
 
     def _messages(self) -> Iterator[ForwardMsg]:
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import session
+from app import jobs, session
 from app.components.tune_setup import split_texts
 from app.jobs import Job
 
@@ -94,6 +95,55 @@ def test_a_run_to_its_end_shows_what_changed_where_and_what_it_cost():
     page.session_state[f"tune-strip-{job.id}-0"] = {"selected": strip_data(page)["tokens"].index("5")}
     page.run()
     assert charts(page) == 3 + 4 + 1
+
+
+@pytest.fixture
+def occupied() -> Iterator[Callable[[], None]]:
+    """Someone else fine-tunes on this device, until what this gives is called."""
+    other = object()
+    jobs.line().join("cpu", other)
+    left = []
+
+    def leave() -> None:
+        if not left:
+            left.append(True)
+            jobs.line().leave("cpu", other)
+
+    yield leave
+    leave()
+
+
+@pytest.mark.parametrize("objectives", [["nll"], ["nll", "del_loss"]])
+def test_before_the_first_step_the_lanes_of_the_tokens_page_stand_already(occupied, objectives):
+    page = opened()
+    page.multiselect(key="tune-objectives").set_value(objectives).run()
+    page.number_input(key="tune-steps").set_value(1).run()
+    page.button(key="tune-start").click().run()
+    assert not page.exception
+    assert "Waiting" in page.get("progress")[0].proto.text
+    early = strip_data(page)
+    titles = ["Before", "Now"] if len(objectives) == 1 else ["Before", "NLL", "DEL"]
+    assert [lane["title"] for lane in early["lanes"]] == titles
+    assert all(lane["value"] == early["lanes"][0]["value"] for lane in early["lanes"])
+    assert [metric.value for metric in page.metric] == ["–"] * (4 if len(objectives) == 1 else 0)
+    occupied()
+    job: Job = page.session_state["fine_tune_job"]
+    assert job.wait(200)
+    page.run()
+    # The run's own first look, which the page did not make, says the same.
+    own = strip_data(page)
+    assert own["tokens"] == early["tokens"]
+    assert own["lanes"][0]["value"] == early["lanes"][0]["value"]
+    assert own["lanes"][1]["value"] != early["lanes"][1]["value"]
+
+
+def test_where_nothing_was_scored_the_lanes_wait_for_the_first_look(occupied):
+    page = opened()
+    page.button_group(key="tune-source").set_value("pairs").run()
+    page.text_area(key="tune-pairs").set_value('{"prompt": "6 * 7 = ", "response": "42"}').run()
+    page.button(key="tune-start").click().run()
+    assert not page.exception
+    assert not page.get("bidi_component")
 
 
 def test_the_step_slider_goes_back_to_the_beginning():

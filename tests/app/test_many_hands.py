@@ -121,6 +121,9 @@ def test_a_tab_that_goes_makes_room_for_the_one_that_waits(tmp_path: Path):
         waiting.choose("Steps", 1)
         waiting.press("Fine-tune")
         assert any("Waiting" in e.progress.text for e in waiting.of("progress"))
+        # Four times a second, beside the training: a poll that finds nothing new may not draw the lanes once more.
+        assert waiting.of("bidi_component")
+        assert set(waiting.poll()) <= {"progress", "button", "None"}
         gone.leave()
         deadline = time.monotonic() + 120
         while waiting.of("progress") and time.monotonic() < deadline:
