@@ -19,6 +19,9 @@ from losscore.text.examples import Example
 if TYPE_CHECKING:
     from losscore.models import Model
 
+# Padded ids that are run at one time: bounds the memory of the activations.
+ROOM = 2048
+
 
 @dataclass(frozen=True)
 class Stretch:

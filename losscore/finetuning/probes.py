@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,8 +12,8 @@ import torch
 from torch import Tensor
 
 from losscore.errors import TextError
-from losscore.finetuning.passage import read_passages
-from losscore.finetuning.trainee import Trainee
+from losscore.finetuning.passage import ROOM, Stretch, batches, read_passages
+from losscore.finetuning.trainee import Trainee, run_group
 from losscore.fused import chunk_rows
 from losscore.storage import asset
 from losscore.text.examples import Example
@@ -40,43 +41,63 @@ def shipped_probes() -> list[str]:
     return [json.loads(line)["text"] for line in asset("probes.jsonl").read_text("utf-8").splitlines() if line.strip()]
 
 
-class Probe:
-    """One text (its first window, where it is longer), run through the base model once; of that only rows are kept."""
+class Probes:
+    """Texts (of longer ones the first window), run through the base model once; of that only rows are kept."""
 
-    def __init__(self, model: Model, text: str, bos: str) -> None:
-        if not isinstance(text, str):
-            raise TextError(f"A text to look at elsewhere must be a text, not {type(text).__name__}.")
-        try:
-            (passage,) = read_passages(model, [Example("", text)], bos)
-        except TextError as error:
-            raise TextError("A text to look at elsewhere needs at least two tokens: make it longer.") from error
-        self.text = text
+    def __init__(self, model: Model, texts: Sequence[str], bos: str, tick: Callable[[], None]) -> None:
+        """tick() is called before each text and may raise. TextError for what has no two tokens."""
         self._base = model
-        self._stretch = passage.stretches[0]
+        self._texts: list[str] = []
+        stretches: list[Stretch] = []
+        for text in texts:
+            tick()
+            self._texts.append(text)
+            stretches.append(_first_stretch(model, text, bos))
+        self._groups = batches(stretches, 1, ROOM)
 
     @cached_property
-    def _rows(self) -> Tensor:
-        blocks = self._base.blocks(list(self._stretch.ids), first=self._stretch.first)
-        return torch.cat([rows for _, rows in blocks])
+    def _rows(self) -> list[Tensor]:
+        base = Trainee(self._base.network, self._base.streams)
+        return [rows for group in self._groups for rows in run_group(base, group)]
 
     @torch.no_grad()
-    def read(self, trainee: Trainee) -> ProbeReading:
-        """How the trainee does on it."""
-        ids = torch.tensor([self._stretch.ids], device=trainee.device)
-        rows = trainee.body(ids)[0, self._stretch.first :]
-        targets = self._stretch.targets.ids
-        size = chunk_rows(len(rows), self._base.vocabulary)
+    def read(self, trainee: Trainee, tick: Callable[[], None]) -> tuple[ProbeReading, ...]:
+        """How the trainee does on each. tick() is called before each group that runs together, and may raise.
+
+        Base and trainee see the same padded ids, so that one equal to the other has a KL of exactly 0.
+        """
+        readings: list[ProbeReading] = []
+        for group in self._groups:
+            tick()
+            for stretch, rows in zip(group, run_group(trainee, group), strict=True):
+                at = len(readings)
+                readings.append(self._reading(trainee, self._texts[at], stretch, self._rows[at], rows))
+        return tuple(readings)
+
+    def _reading(self, trainee: Trainee, text: str, stretch: Stretch, before: Tensor, now: Tensor) -> ProbeReading:
+        targets = stretch.targets.ids
+        size = chunk_rows(len(now), self._base.vocabulary)
         nll = base_nll = kl = 0.0
-        for start in range(0, len(rows), size):
+        for start in range(0, len(now), size):
             part = slice(start, start + size)
-            base, tuned = _log_p(self._base.head(self._rows[part])), _log_p(trainee.head(rows[part]))
+            base, tuned = _log_p(self._base.head(before[part])), _log_p(trainee.head(now[part]))
             wanted = targets[part, None].to(base.device)
             base_nll -= float(base.gather(-1, wanted).sum())
             nll -= float(tuned.gather(-1, wanted).sum())
             # A token that the base rules out adds nothing: 0 log 0 = 0.
             kl += float((base.exp() * (base - tuned)).masked_fill(base == -torch.inf, 0.0).sum())
         count = len(targets)
-        return ProbeReading(self.text, count, nll / count, (nll - base_nll) / count, kl / count)
+        return ProbeReading(text, count, nll / count, (nll - base_nll) / count, kl / count)
+
+
+def _first_stretch(model: Model, text: str, bos: str) -> Stretch:
+    if not isinstance(text, str):
+        raise TextError(f"A text to look at elsewhere must be a text, not {type(text).__name__}.")
+    try:
+        (passage,) = read_passages(model, [Example("", text)], bos)
+    except TextError as error:
+        raise TextError("A text to look at elsewhere needs at least two tokens: make it longer.") from error
+    return passage.stretches[0]
 
 
 def _log_p(logits: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from losscore.errors import Cancelled, LosscoreError
 from losscore.finetuning.copies import TrainingCopy, training_copy
 from losscore.finetuning.guards import as_last_seen, plainly
 from losscore.finetuning.passage import Passage, read_passages
-from losscore.finetuning.probes import Probe, ProbeReading
+from losscore.finetuning.probes import ProbeReading, Probes
 from losscore.finetuning.record import Record
 from losscore.finetuning.saving import save_copy
 from losscore.finetuning.settings import Settings
@@ -100,7 +100,7 @@ class FineTune:
             self._passages = read_passages(model, given, self.settings.bos, self._tick)
             self._watched = self._passages[:_WATCHED]
             self._left_out = len(given) - len(self._passages)
-            self._probes = self._made_probes([probes] if isinstance(probes, str) else probes)
+            self._probes = Probes(model, [probes] if isinstance(probes, str) else probes, self.settings.bos, self._tick)
             self._tick()
             self._copy: TrainingCopy | None = training_copy(model, self.settings)
         self.trainable = sum(parameter.numel() for parameter in self._copy.trained)
@@ -155,7 +155,8 @@ class FineTune:
                 self._check(done, step, norm)
                 readings = tuple(map(Reading, seen, split(done.statistics, seen)))[:_WATCHED]
                 # At the start nothing has moved, and the first snapshot should come soon.
-                probes = self._look(trainee) if last or (step and step % settings.probe_every == 0) else ()
+                look = last or (step and step % settings.probe_every == 0)
+                probes: tuple[ProbeReading, ...] = self._probes.read(trainee, self._tick) if look else ()
             yield Snapshot(
                 step=step,
                 steps=settings.steps,
@@ -245,20 +246,6 @@ class FineTune:
             raise LosscoreError(
                 f"The loss or its gradient was no finite number at step {step}: choose a smaller learning rate."
             )
-
-    def _made_probes(self, texts: Sequence[str]) -> list[Probe]:
-        made = []
-        for text in texts:
-            self._tick()
-            made.append(Probe(self._base, text, self.settings.bos))
-        return made
-
-    def _look(self, trainee: Trainee) -> tuple[ProbeReading, ...]:
-        readings = []
-        for probe in self._probes:
-            self._tick()
-            readings.append(probe.read(trainee))
-        return tuple(readings)
 
     def _provenance(self) -> dict[str, Any]:
         return {

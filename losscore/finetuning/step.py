@@ -8,14 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from losscore.finetuning.passage import Passage, Stretch, batches, padded
-from losscore.finetuning.trainee import Trainee
+from losscore.finetuning.passage import ROOM, Passage, Stretch, batches
+from losscore.finetuning.trainee import Trainee, run_group
 from losscore.fused import Fused, Targets, fused, tokens_of
 from losscore.objectives import Objective
 from losscore.stats import Statistics, stream
-
-# Padded ids that are run at one time: bounds the memory of the activations.
-ROOM = 2048
 
 
 @dataclass(frozen=True)
@@ -82,8 +79,7 @@ def _rows(trainee: Trainee, group: Sequence[Stretch]) -> Tensor:
     Also where nothing will be learned: the kernels are then the same, and so are the values to the last bit.
     """
     with torch.enable_grad():
-        out = trainee.body(padded(group, trainee.device))
-        return torch.cat([out[at, stretch.first : len(stretch.ids)] for at, stretch in enumerate(group)])
+        return torch.cat(run_group(trainee, group))
 
 
 def _settled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from losscore.finetuning.passage import Stretch, padded
 from losscore.models.model import plain_head, project
 
 
@@ -55,3 +57,9 @@ class Trainee:
         if not self.autocast:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def run_group(trainee: Trainee, group: Sequence[Stretch]) -> list[Tensor]:
+    """The rows (targets, d) that predict each stretch's targets, all stretches run at one time."""
+    out = trainee.body(padded(group, trainee.device))
+    return [out[at, stretch.first : len(stretch.ids)] for at, stretch in enumerate(group)]
