@@ -45,6 +45,13 @@ def test_kl_and_change_of_nll_by_hand(method):
         assert probe.nll_change == pytest.approx(nll - base, abs=1e-5)
 
 
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_a_model_that_did_not_move_has_moved_by_exactly_nothing(method):
+    # Of different lengths: what fills up the shorter ones is no reason for a difference either.
+    snapshots = list(FineTune(mini_model(), "26 euros", method=method, lr=0.0, steps=1, probes=[*PROBES, "a b"]))
+    assert [(probe.kl, probe.nll_change) for probe in snapshots[-1].probes] == [(0.0, 0.0)] * 3
+
+
 def test_a_probe_longer_than_the_context_is_read_as_far_as_it_goes():
     model = mini_model()
     (snapshot,) = FineTune(model, "26 euros", steps=0, probes=["words " * 100])
