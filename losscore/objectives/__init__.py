@@ -15,7 +15,8 @@ tensor(4.3312)
 
 from losscore.objectives.catalogue import CATALOGUE, find
 from losscore.objectives.formula import from_formula
-from losscore.objectives.objective import Objective, Parameter
+from losscore.objectives.objective import Objective
+from losscore.objectives.parameter import Parameter
 from losscore.objectives.push import gate, gradient_norm, norms_from_logits, weight
 from losscore.objectives.tokens import Tokens
 

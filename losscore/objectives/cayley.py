@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from losscore.objectives.objective import OneOf, objective
+from losscore.objectives.objective import objective
+from losscore.objectives.parameter import OneOf
 from losscore.objectives.tokens import Tokens
 from losscore.objectives.tsallis import deformed_log
 
@@ -40,6 +41,7 @@ def alpha(log_p: Values, square_root: bool = True) -> Values:
     paper="2602.11424",
     differs="One published trainer leaves the square root out (`square_root`) and adds a floor taken from the batch, "
     "which is not offered here.",
+    reads=("log_p",),
 )
 def cayley(
     tokens: Tokens, *, square_root: Annotated[bool, OneOf("With the square root, as in the paper.")] = True

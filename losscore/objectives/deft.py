@@ -40,6 +40,7 @@ def gate(log_p: Values, focus: Values) -> Values:
     formula=r"(1 - p^a) / a,\quad a = \textstyle\sum_v p_v^2",
     kind="gate",
     paper="2602.11424",
+    reads=("log_p", "concentration"),
 )
 def deft(tokens: Tokens) -> Values:
     """L = (1 - p^a) / a with a = sum_v p_v^2 constant; gate p^a."""

@@ -15,6 +15,7 @@ from losscore.objectives.tokens import Tokens
     formula=r"-\mathrm{const}(p)\,\log p",
     kind="probability-dominant",
     paper="2508.05629",
+    reads=("log_p",),
 )
 def dft(tokens: Tokens) -> Float[Tensor, " tokens"]:
     """L = -p log p with the weight p constant; gate p."""

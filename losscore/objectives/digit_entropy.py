@@ -21,7 +21,8 @@ from torch.nn.functional import logsigmoid
 
 from losscore.errors import LosscoreError
 from losscore.objectives.nll import nll
-from losscore.objectives.objective import Between, objective
+from losscore.objectives.objective import objective
+from losscore.objectives.parameter import Between
 from losscore.objectives.tokens import Tokens
 
 DigitLogits = Float[Tensor, "digits 10"]
@@ -66,6 +67,7 @@ def penalty(digit_logits: DigitLogits, one_hot: DigitLogits, place: Values, *, a
     paper="2605.20369",
     over="digits",
     differs="The authors use alpha = 0.1 for CodeLlama and Mistral, 0.01 otherwise.",
+    reads=(),
 )
 def del_penalty(
     tokens: Tokens, *, alpha: Annotated[float, Between(0.0, 1.0, "Strength of the digit penalty.")] = 0.01

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from losscore.errors import LosscoreError
-from losscore.objectives.objective import Between, objective
+from losscore.objectives.objective import objective
+from losscore.objectives.parameter import Between
 from losscore.objectives.tokens import Tokens
 
 
@@ -21,6 +22,7 @@ from losscore.objectives.tokens import Tokens
     paper="2503.02379",
     over="digits",
     differs="A term beside cross-entropy, as nll + 0.3 * dist2loss.",
+    reads=(),
 )
 def dist2loss(
     tokens: Tokens, *, tau: Annotated[float, Between(0.05, 10.0, "Width of the bell; small is nearly one-hot.")] = 1.0

@@ -7,17 +7,15 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize, pad
-from torch.utils.checkpoint import checkpoint
 
 from losscore.errors import LosscoreError
+from losscore.objectives.log_p import adjacent, bound_of, live, log_p_of, pieces, wide
 from losscore.objectives.objective import Objective
-from losscore.objectives.tokens import Distribution, Tokens
+from losscore.objectives.tokens import STATISTICS, Distribution, Tokens
 from losscore.stats import Statistics, measure
-
-_CHUNK_ELEMENTS = 1 << 23
 
 
 def loss(
@@ -45,10 +43,13 @@ def loss(
     digit_ids, places: the ten ids of the digits, and for each label its place (NaN where it is no digit); what
     `TextEncoder.encode(...).digits` says. embedding: rows of the output embedding, for EMO.
 
-    Labels that the model gives no finite log-probability (a logit of -inf or NaN) are left out like ignored ones. Rows
-    are taken to float32 chunk by chunk and recomputed in the backward pass, so float32 logits of the whole batch never
-    exist, except for objectives that look at the whole distribution. A batch without targets gives 0, still attached to
-    the graph. Raises LosscoreError where the arguments do not fit together.
+    Labels that the model gives no finite log-probability (a logit of -inf or NaN) are left out like ignored ones. A
+    batch without targets gives 0, still attached to the graph.
+
+    Only what the objective reads (`Objective.reads`) is computed: its statistics, or log p alone, or the ten digit
+    logits. It is computed a few rows at a time, and once more in the backward pass: nothing as large as the logits
+    exists but their gradient, except for objectives that look at the whole distribution. Raises LosscoreError where the
+    arguments do not fit together, and in a backward pass with create_graph=True.
     """
     if reduction not in ("none", "mean", "sum"):
         raise LosscoreError(f"The reduction must be none, mean or sum, not {reduction!r}.")
@@ -61,23 +62,30 @@ def loss(
         labels = pad(labels[:, 1:], (0, 1), value=ignore_index)
         places = None if places is None else pad(places[:, 1:], (0, 1), value=torch.nan)
     rows, target = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1).to(logits.device)
-    wanted = target != ignore_index
-    if ((target < 0) | (target >= logits.shape[-1]))[wanted].any():
+    at = (target != ignore_index).nonzero().squeeze(-1)
+    if ((target[at] < 0) | (target[at] >= logits.shape[-1])).any():
         raise LosscoreError(f"Labels must be token ids below {logits.shape[-1]}, or {ignore_index} to be ignored.")
     ids = _digit_ids(objective, digit_ids, places, target)
-    statistics, kept = _measure(rows, target, wanted)
-    log_p, digit_logits = _live(rows, target, kept, ids)
-    at = kept.nonzero().squeeze(-1)
-    tokens = Tokens.of(
-        statistics, logits.shape[-1], log_p=log_p, sequence=torch.div(at, labels.shape[1], rounding_mode="floor")
-    )
-    if places is not None and objective.needs_digits:
-        share = _digit_share(objective, count, digit_count)
-        tokens = _with_digits(tokens, digit_logits, target[at], ids, places.reshape(-1).to(at.device)[at], share)
+    digit, place = _digits(ids, places, target)
+    if all(term.over == "digits" for _, term in objective.terms) and (reduction == "mean" or count is not None):
+        at = at[digit[at] >= 0]  # a mean over the digits, however many tokens stand between them
+    at, log_p, statistics = _measure(objective.reads, rows, at, target)
+    digit_rows = (digit[at] >= 0).nonzero().squeeze(-1)
+    distribution = None
     if objective.needs_distribution:
-        unit = None if embedding is None else normalize(embedding.detach().to(log_p), dim=-1)
-        log_probs = torch.log_softmax(_wide(rows[at]), -1)
-        tokens = replace(tokens, distribution=Distribution(log_probs, target[at], unit))
+        z = wide(rows[adjacent(at)])
+        unit = None if embedding is None else normalize(embedding.detach().to(z), dim=-1)
+        distribution = Distribution(torch.log_softmax(z, -1), target[at], unit)
+        log_p = distribution.log_probs.gather(-1, target[at, None]).squeeze(-1)
+        digit_logits = z[digit_rows[:, None], ids]
+    else:
+        log_p, digit_logits = live(rows, log_p, at, target[at], at[digit_rows], ids)
+    sequence = torch.div(at, labels.shape[1], rounding_mode="floor")
+    tokens = Tokens.of(statistics, logits.shape[-1], log_p=log_p, sequence=sequence)
+    if objective.needs_digits:
+        share = _digit_share(objective, count, digit_count)
+        tokens = tokens.with_digits(digit_logits, digit[at[digit_rows]], place[at[digit_rows]], digit_rows, share)
+    tokens = replace(tokens, distribution=distribution)
     values = objective.per_token(tokens)
     if reduction == "none":
         flat = values.new_zeros(labels.numel()).index_put((at,), values).reshape(labels.shape)
@@ -88,47 +96,27 @@ def loss(
     return total / max(len(at), 1) if reduction == "mean" else total
 
 
-def _wide(logits: Tensor) -> Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()
-
-
-def _chunks(rows: Tensor, *columns: Tensor) -> list[tuple[Tensor, ...]]:
-    size = max(1, _CHUNK_ELEMENTS // rows.shape[-1])
-    return list(zip(*(torch.split(column, size) for column in (rows, *columns)), strict=True))
-
-
 def _measure(
-    rows: Float[Tensor, "rows vocab"], target: Int[Tensor, " rows"], wanted: Bool[Tensor, " rows"]
-) -> tuple[Statistics, Bool[Tensor, " rows"]]:
-    """Statistics of the wanted rows whose target has a finite log-probability, and which rows those are."""
-    statistics = Statistics.join(
-        [measure(_wide(z[keep]), ids[keep]) for z, ids, keep in _chunks(rows.detach(), target, wanted)]
-    )
-    # As it will be in the loss: a float64 logarithm can be too large for a float32.
-    finite = statistics.log_p.to(_wide(rows[:0]).dtype).isfinite()
-    kept = wanted.clone()
-    kept[wanted] = finite.to(wanted.device)
-    return statistics[finite], kept
+    reads: frozenset[str], rows: Float[Tensor, "rows vocab"], at: Int[Tensor, " wanted"], target: Int[Tensor, " rows"]
+) -> tuple[Int[Tensor, " tokens"], Float[Tensor, " tokens"], Statistics | None]:
+    """What is to be read of the rows `at`: those of them whose target has a finite log-probability, log p, statistics.
 
-
-def _live(
-    rows: Float[Tensor, "rows vocab"],
-    target: Int[Tensor, " rows"],
-    kept: Bool[Tensor, " rows"],
-    digit_ids: Int[Tensor, " digits"],
-) -> tuple[Float[Tensor, " tokens"], Float[Tensor, "tokens digits"]]:
-    """The kept rows' log-probabilities and digit logits, with gradient."""
-
-    def of(z: Tensor, ids: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        wide = _wide(z[keep])
-        return torch.log_softmax(wide, -1).gather(-1, ids[keep, None]).squeeze(-1), wide[:, digit_ids]
-
-    # Pieces of one split, not slices: their gradients are joined once instead of being padded to the whole each time.
-    parts = [
-        checkpoint(of, *part, use_reentrant=False, preserve_rng_state=False) for part in _chunks(rows, target, kept)
-    ]
-    log_p, digit_logits = zip(*parts, strict=True)
-    return torch.cat(log_p), torch.cat(digit_logits)
+    log p is NaN where nothing reads it, the statistics are None.
+    """
+    statistics = None
+    if reads & set(STATISTICS) and len(at):
+        parts = [measure(wide(rows.detach()[i]), target[at[w]]) for w, i in pieces(rows, at, cached=False)]
+        statistics = Statistics.join(parts)
+        # As it will be in the loss: a float64 logarithm can be too large for a float32.
+        log_p = statistics.log_p.to(wide(rows[:0]).dtype).to(rows.device)
+    else:
+        log_p = (log_p_of if "log_p" in reads else bound_of)(rows, at, target[at])
+    finite = log_p.isfinite()
+    if not finite.all():
+        at, log_p = at[finite], log_p[finite]
+        statistics = None if statistics is None else statistics[finite.cpu()]
+    known = statistics is not None or "log_p" in reads
+    return at, log_p if known else torch.full_like(log_p, torch.nan), statistics
 
 
 def _digit_ids(objective: Objective, digit_ids: Sequence[int] | None, places: Tensor | None, like: Tensor) -> Tensor:
@@ -137,6 +125,14 @@ def _digit_ids(objective: Objective, digit_ids: Sequence[int] | None, places: Te
     if digit_ids is None or places is None or len(digit_ids) != 10:
         raise LosscoreError(f"{objective.title} needs to know the digits: give the ten digit_ids and the places.")
     return torch.as_tensor(list(digit_ids), device=like.device)
+
+
+def _digits(ids: Tensor, places: Tensor | None, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Which digit each target is, -1 where it is none, and its place."""
+    if places is None or not len(ids):
+        return torch.full_like(target, -1), torch.full_like(target, torch.nan, dtype=torch.float32)
+    matches, place = target[:, None] == ids, places.reshape(-1).to(target.device)
+    return torch.where(matches.any(-1) & ~place.isnan(), matches.int().argmax(-1), -1), place
 
 
 def _digit_share(
@@ -148,11 +144,3 @@ def _digit_share(
     if digit_count is None:
         raise LosscoreError(f"{objective.title} also averages over digits: give digit_count beside count.")
     return float(count) / max(float(digit_count), 1.0)
-
-
-def _with_digits(
-    tokens: Tokens, digit_logits: Tensor, target: Tensor, digit_ids: Tensor, place: Tensor, share: float | None
-) -> Tokens:
-    matches = target[:, None] == digit_ids
-    rows = (matches.any(-1) & ~place.isnan()).nonzero().squeeze(-1)
-    return tokens.with_digits(digit_logits[rows], matches[rows].int().argmax(-1), place[rows], rows, share)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from losscore.objectives.objective import Between, OneOf, objective
+from losscore.objectives.objective import objective
+from losscore.objectives.parameter import Between, OneOf
 from losscore.objectives.tokens import Tokens, largest_top_entropy
 
 
@@ -18,6 +19,7 @@ from losscore.objectives.tokens import Tokens, largest_top_entropy
     kind="entropy-dominant",
     paper="2601.02151",
     differs="Published code divides the entropy by 3.0 instead of ln 20 = 2.9957: `divisor`.",
+    reads=("log_p", "top_entropy"),
 )
 def eaft(
     tokens: Tokens,

@@ -18,6 +18,7 @@ from losscore.objectives.tokens import Tokens
     kind="calibrated",
     paper="2310.04691",
     whole=True,
+    reads=("log_p",),
 )
 def emo(tokens: Tokens) -> Float[Tensor, " tokens"]:
     """L = (const(nll / d) d + nll) / 2 with unit embedding rows e_v and d = 1 - sum_v q_v <e_y, e_v>.

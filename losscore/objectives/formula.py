@@ -13,7 +13,7 @@ from torch import Tensor
 
 from losscore.errors import LosscoreError
 from losscore.objectives.objective import Objective, Term
-from losscore.objectives.tokens import Tokens
+from losscore.objectives.tokens import READABLE, Tokens
 
 NAMES = ("p", "log_p", "entropy", "rank", "expected_rank", "concentration", "top_entropy", "V")
 _FUNCTIONS = {
@@ -66,6 +66,8 @@ def from_formula(text: str) -> Objective:
     def weighted(tokens: Tokens) -> Float[Tensor, " tokens"]:
         return -_weights(tree, tokens) * tokens.log_p
 
+    # The loss itself is of log_p, as p is.
+    read = {"log_p"} | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     shown = ast.unparse(tree).replace("_", r"\_")
     return Objective(
         name="formula",
@@ -74,7 +76,7 @@ def from_formula(text: str) -> Objective:
         formula=rf"-\mathrm{{const}}(w) \log p,\quad w = \texttt{{{shown}}}",
         kind="own formula",
         paper="",
-        terms=((1.0, Term(weighted, "tokens", False, {})),),
+        terms=((1.0, Term(weighted, "tokens", False, {}, declared=tuple(read & set(READABLE)))),),
     )
 
 

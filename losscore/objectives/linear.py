@@ -17,6 +17,7 @@ from losscore.objectives.tsallis import deformed_log
     formula=r"1 - p",
     kind="probability-dominant",
     paper="2602.11424",
+    reads=("log_p",),
 )
 def linear(tokens: Tokens) -> Float[Tensor, " tokens"]:
     """L = 1 - p; gate p, the same gradient as DFT's."""

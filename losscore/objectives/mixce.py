@@ -7,7 +7,8 @@ from typing import Annotated
 from jaxtyping import Float
 from torch import Tensor
 
-from losscore.objectives.objective import Between, objective
+from losscore.objectives.objective import objective
+from losscore.objectives.parameter import Between
 from losscore.objectives.tokens import Tokens
 
 
@@ -17,6 +18,7 @@ from losscore.objectives.tokens import Tokens
     formula=r"-\left(\eta + (1-\eta)\,\mathrm{const}(p)\right) \log p",
     kind="probability-dominant",
     paper="2305.16958",
+    reads=("log_p",),
 )
 def mixce(
     tokens: Tokens, *, eta: Annotated[float, Between(0.0, 1.0, "Share of plain cross-entropy; 1 is all of it.")] = 0.5

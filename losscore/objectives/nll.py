@@ -14,6 +14,7 @@ from losscore.objectives.tokens import Tokens
     idea="Pushes on every token in full, the more the less likely it was.",
     formula=r"-\log p",
     kind="baseline",
+    reads=("log_p",),
 )
 def nll(tokens: Tokens) -> Float[Tensor, " tokens"]:
     """L = -log p; gate 1."""

@@ -19,6 +19,7 @@ from losscore.objectives.tokens import Tokens
     paper="2411.02083",
     over="digits",
     differs="A term beside cross-entropy, as nll + 0.3 * ntl_mse.",
+    reads=(),
 )
 def ntl_mse(tokens: Tokens) -> Float[Tensor, " digits"]:
     """L = (sum_d d phat_d - digit)^2 over the ten digits."""

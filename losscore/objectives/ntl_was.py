@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from losscore.errors import LosscoreError
-from losscore.objectives.objective import OneOf, objective
+from losscore.objectives.objective import objective
+from losscore.objectives.parameter import OneOf
 from losscore.objectives.tokens import Tokens
 
 
@@ -22,6 +23,7 @@ from losscore.objectives.tokens import Tokens
     over="digits",
     differs="A term beside cross-entropy, as nll + 0.3 * ntl_was. The published package also lifts the loss where the "
     "model expects no digit at all: `outside`.",
+    reads=lambda outside: ("log_p",) if outside else (),
 )
 def ntl_was(
     tokens: Tokens,

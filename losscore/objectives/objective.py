@@ -2,62 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from losscore.errors import LosscoreError
-from losscore.objectives.tokens import Tokens
+from losscore.objectives.parameter import Parameter, parameters_of
+from losscore.objectives.tokens import READABLE, Tokens
 
+# Names of `READABLE`, or what gives them for the hyperparameters as they are set.
+Reads = Sequence[str] | Callable[..., Sequence[str]]
 Kind = Literal["baseline", "probability-dominant", "entropy-dominant", "calibrated", "gate", "digits", "own formula"]
-
-
-class Between(NamedTuple):
-    """The range of a number and what it means, as an annotation of a keyword-only argument."""
-
-    low: float
-    high: float
-    meaning: str
-
-
-class OneOf(NamedTuple):
-    """What a choice means, as an annotation of a keyword-only argument with a Literal type."""
-
-    meaning: str
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One hyperparameter: a number with a range, a choice, or a switch."""
-
-    name: str
-    default: float | str | bool
-    meaning: str
-    low: float = 0.0
-    high: float = 1.0
-    choices: tuple[str, ...] = ()
-
-    def check(self, value: Any) -> float | str | bool:
-        """`value` as it will be used. Raises LosscoreError, saying the range or the choices."""
-        if self.choices:
-            if value not in self.choices:
-                raise LosscoreError(f"{self.name} must be one of {', '.join(map(repr, self.choices))}, not {value!r}.")
-            return str(value)
-        if isinstance(self.default, bool):
-            if not isinstance(value, bool):
-                raise LosscoreError(f"{self.name} must be true or false, not {value!r}.")
-            return value
-        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-        if not self.low <= number <= self.high:
-            raise LosscoreError(f"{self.name} must lie between {self.low:g} and {self.high:g}, not {value!r}.")
-        return number
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +25,7 @@ class Term:
     """A loss for each token, or (`over` "digits") for each digit target; `values` are its hyperparameters.
 
     from_batch: hyperparameters whose 0 means that they are read off the batch, each with the function that does so.
+    declared: what `function` reads of its tokens, beside digits and distribution; by default everything.
     """
 
     function: Callable[..., Tensor]
@@ -73,6 +34,16 @@ class Term:
     parameters: Mapping[str, Parameter]
     values: Mapping[str, Any] = field(default_factory=dict)
     from_batch: Mapping[str, Callable[[Tokens], Tensor]] = field(default_factory=dict)
+    declared: Reads = READABLE
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """What it reads as it is set. ValueError for a name that is not in `READABLE`."""
+        settings = {name: one.default for name, one in self.parameters.items()} | dict(self.values)
+        names = frozenset(self.declared(**settings) if callable(self.declared) else self.declared)
+        if not names <= set(READABLE):
+            raise ValueError(f"{self.function.__name__} can read {', '.join(READABLE)} only, not {sorted(names)}")
+        return names
 
     @property
     def unsettled(self) -> list[str]:
@@ -152,6 +123,11 @@ class Objective:
         return any(term.whole for _, term in self.terms)
 
     @property
+    def reads(self) -> frozenset[str]:
+        """The columns of `Tokens` that it reads as it is set: the drop-in loss computes no others."""
+        return frozenset[str]().union(*(term.reads for _, term in self.terms))
+
+    @property
     def needs_batch(self) -> bool:
         """Whether a token's loss depends on which other tokens stand in its batch."""
         return any(term.unsettled for _, term in self.terms)
@@ -187,7 +163,8 @@ class Objective:
         the mean over the T tokens as its own mean over the N digits; without digits it adds nothing, and the result
         still hangs on `log_p`.
         """
-        total = 0 * tokens.log_p
+        # Not 0 * log_p: that is NaN where log_p was not computed because nothing reads it.
+        total = tokens.log_p.masked_fill(torch.ones_like(tokens.log_p, dtype=torch.bool), 0.0)
         for factor, term in self.terms:
             if term.over == "tokens":
                 total = total + factor * term(tokens)
@@ -271,30 +248,17 @@ def objective(
     whole: bool = False,
     differs: str = "",
     from_batch: Mapping[str, Callable[[Tokens], Tensor]] | None = None,
+    reads: Reads = READABLE,
 ) -> Callable[[Callable[..., Tensor]], Objective]:
     """Turn a function of `Tokens` into an `Objective` of the function's name.
 
-    The function's keyword-only arguments, annotated with `Between` or `OneOf`, become its hyperparameters. from_batch:
-    see `Term`.
+    The function's keyword-only arguments, annotated with `Between` or `OneOf`, become its hyperparameters. reads:
+    the columns of `Tokens` that the function looks at (`tokens.p` is log_p), or a function of the hyperparameters that
+    says so; a column that is not named may be NaN. from_batch: see `Term`.
     """
 
     def build(function: Callable[..., Tensor]) -> Objective:
-        term = Term(function, over, whole, _parameters(function), from_batch=from_batch or {})
+        term = Term(function, over, whole, parameters_of(function), from_batch=from_batch or {}, declared=reads)
         return Objective(function.__name__, title, idea, formula, kind, paper, ((1.0, term),), differs)
 
     return build
-
-
-def _parameters(function: Callable[..., Tensor]) -> dict[str, Parameter]:
-    hints = get_type_hints(function, include_extras=True)
-    found = {}
-    for name, argument in inspect.signature(function).parameters.items():
-        if argument.kind is not inspect.Parameter.KEYWORD_ONLY:
-            continue
-        type_, note = get_args(hints[name])
-        if isinstance(note, Between):
-            found[name] = Parameter(name, argument.default, note.meaning, note.low, note.high)
-        else:
-            choices = get_args(type_) if get_origin(type_) is Literal else ()
-            found[name] = Parameter(name, argument.default, note.meaning, choices=choices)
-    return found

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from losscore.errors import LosscoreError
-from losscore.objectives.objective import Between, objective
+from losscore.objectives.objective import objective
+from losscore.objectives.parameter import Between
 from losscore.objectives.tokens import Tokens
 
 
@@ -44,6 +45,7 @@ def soft_target(
     kind="calibrated",
     paper="2502.00602",
     whole=True,
+    reads=(),
 )
 def overtone(
     tokens: Tokens,

@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from losscore.objectives.objective import Between, OneOf, objective
+from losscore.objectives.objective import objective
+from losscore.objectives.parameter import Between, OneOf
 from losscore.objectives.tokens import Tokens
 
 Values = Float[Tensor, " tokens"]
@@ -75,6 +76,7 @@ def scale_from_bounds(log_p: Values, entropy: Values, rank: Values, exponent: fl
     paper="2602.01745",
     differs="`bounds` estimates S without sorting, as the paper does in practice; its bound does not hold below 2 bits "
     "of entropy. The paper's base weight is p for mathematics and 1 otherwise.",
+    reads=lambda estimate, **_: ("log_p", "rank", "expected_rank" if estimate == "exact" else "entropy"),
 )
 def ranktuner(
     tokens: Tokens,

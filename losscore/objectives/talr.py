@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from losscore.objectives.objective import Between, objective
+from losscore.objectives.objective import objective
+from losscore.objectives.parameter import Between
 from losscore.objectives.tokens import Tokens
 
 
@@ -26,6 +27,7 @@ def temperature(tokens: Tokens) -> Tensor:
     kind="probability-dominant",
     paper="2509.20758",
     from_batch={"tau": temperature},
+    reads=("log_p",),
 )
 def talr(
     tokens: Tokens,

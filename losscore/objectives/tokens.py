@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +13,9 @@ from torch import Tensor
 
 from losscore.stats import Statistics
 
-_PER_TOKEN = ("log_p", "entropy", "rank", "expected_rank", "concentration", "top_entropy", "sequence")
+STATISTICS = ("entropy", "rank", "expected_rank", "concentration", "top_entropy")
+READABLE = ("log_p", *STATISTICS)
+_PER_TOKEN = (*READABLE, "sequence")
 
 
 @dataclass(frozen=True)
@@ -92,24 +95,32 @@ class Tokens:
 
     @staticmethod
     def of(
-        statistics: Statistics,
+        statistics: Statistics | None,
         vocabulary: int,
         *,
         log_p: Float[Tensor, " tokens"] | None = None,
         sequence: Int[Tensor, " tokens"] | None = None,
     ) -> Tokens:
-        """Tokens from their statistics; `log_p` is the live one, by default the statistics' own as a leaf."""
-        live = statistics.log_p.clone().requires_grad_() if log_p is None else log_p
-        return Tokens(
-            log_p=live,
-            entropy=statistics.entropy.to(live),
-            rank=statistics.rank.to(live),
-            expected_rank=statistics.expected_rank.to(live),
-            concentration=statistics.concentration.to(live),
-            top_entropy=entropy_of_top(statistics.top_log_p).to(live),
-            vocabulary=vocabulary,
-            sequence=torch.zeros(len(live), dtype=torch.long, device=live.device) if sequence is None else sequence,
-        )
+        """Tokens from their statistics; `log_p` is the live one, by default the statistics' own as a leaf.
+
+        Without statistics theirs are NaN: an objective that reads one without having declared it gives no number.
+        ValueError where log_p is missing too.
+        """
+        if log_p is not None:
+            live = log_p
+        elif statistics is not None:
+            live = statistics.log_p.clone().requires_grad_()
+        else:
+            raise ValueError("tokens have a log_p or statistics")
+        columns: dict[str, Any]
+        if statistics is None:
+            columns = dict.fromkeys(STATISTICS, live.new_full((len(live),), torch.nan))
+        else:
+            columns = {name: getattr(statistics, name).to(live) for name in STATISTICS if name != "top_entropy"}
+            columns["top_entropy"] = entropy_of_top(statistics.top_log_p).to(live)
+        if sequence is None:
+            sequence = torch.zeros(len(live), dtype=torch.long, device=live.device)
+        return Tokens(live, **columns, vocabulary=vocabulary, sequence=sequence)
 
     def with_digits(
         self,

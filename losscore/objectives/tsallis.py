@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from losscore.objectives.objective import Between, objective
+from losscore.objectives.objective import objective
+from losscore.objectives.parameter import Between
 from losscore.objectives.tokens import Tokens
 
 
@@ -34,6 +35,7 @@ def deformed_log(log_p: Float[Tensor, " tokens"], a: Float[Tensor, " tokens"]) -
     formula=r"(1 - p^a) / a",
     kind="probability-dominant",
     paper="2602.11424",
+    reads=("log_p",),
 )
 def tsallis(
     tokens: Tokens, *, a: Annotated[float, Between(0.0, 2.0, "Focus index; 0 is cross-entropy, 1 is 1 − p.")] = 0.5

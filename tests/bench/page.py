@@ -1,4 +1,4 @@
-"""What a person waits for on the Tokens page: a server as `losscore app` starts it, and a Chromium."""
+"""What a person waits for in the browser: a server as `losscore app` starts it, and a Chromium."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
 
-from playwright.sync_api import Page, WebSocket, sync_playwright
+from playwright.sync_api import Browser, Page, WebSocket, sync_playwright
 
 from losscore.models import Model
 from tests.bench.clock import seconds
@@ -28,8 +28,8 @@ WAIT = 90_000
 IDLE = "[data-testid=stApp][data-test-script-state=notRunning]"
 # From an event in the page to the frame after the one in which `seen` holds; the strip lives in a shadow root.
 STOPWATCH = """
-window.stopwatch = (event, seen) => {
-  window.taken = null;
+window.stopwatch = (event, seen, name) => {
+  window.taken = { ...window.taken, [name]: null };
   const hosts = "[data-testid=stBidiComponentIsolated]";
   const roots = () => [document, ...[...document.querySelectorAll(hosts)].map((host) => host.shadowRoot)];
   const find = (selector) => roots().flatMap((root) => (root ? [...root.querySelectorAll(selector)] : []));
@@ -37,13 +37,24 @@ window.stopwatch = (event, seen) => {
     const began = performance.now();
     const look = () => {
       if (!seen(find)) setTimeout(look, 20);  // any oftener, and looking would cost what is measured
-      else requestAnimationFrame(() => setTimeout(() => (window.taken = performance.now() - began)));
+      else requestAnimationFrame(() => setTimeout(() => (window.taken[name] = performance.now() - began)));
     };
     look();
   };
   window.addEventListener(event, start, { capture: true, once: true });
 };
 """
+BLOCKED = """() => {
+  window.blocked = [0];
+  const note = (list) => window.blocked.push(...list.getEntries().map((task) => task.duration));
+  new PerformanceObserver(note).observe({ entryTypes: ["longtask"] });
+}"""
+# What is seen of a fine-tune after the press, in this order.
+LIVE = {
+    "lanes": """(find) => find('.losscore-strip [data-lane="now-0"]').length > 0""",
+    "step": """(find) => find("[data-testid=stProgress]").some((bar) => /Step [1-9]/.test(bar.textContent))""",
+    "end": """(find) => find("[data-testid=stAlert]").some((said) => said.textContent.includes("Finished after"))""",
+}
 STRIP_HAS = """(find) => find('.losscore-strip [data-lane="p"]').some((pane) => pane.textContent.includes("%s"))"""
 PANEL_SAYS = f"""(find) => document.querySelector('{IDLE}')
   && find(".st-key-token-panel").some((panel) => panel.textContent.includes("Token %d of"))"""
@@ -78,6 +89,8 @@ def rows(model: Model, repeats: int) -> Iterator[Row]:
         yield Row("the lanes as they are sent to the browser", f"{MANY:,} tokens", (largest / 1e3,), 250, ".0f", "KB")
         clicks = [_timed_click(page, 5 + 3 * turn) for turn in range(repeats + 1)][1:]
         yield Row("a click on a token to its whole panel", f"{MANY:,} tokens", (median(clicks),), form=".0f", unit="ms")
+        page.close()
+        yield from _button(browser, address, min(repeats, 3))
         browser.close()
 
 
@@ -101,21 +114,49 @@ def _timed_edit(page: Page, text: str, word: str) -> float:
     """Milliseconds from Ctrl+Enter to the strip with the new word."""
     box = page.get_by_label("Text: edit it")
     box.fill(text)
-    page.evaluate(f"stopwatch('keydown', {STRIP_HAS % word})")
+    page.evaluate(f"stopwatch('keydown', {STRIP_HAS % word}, 'edit')")
     box.press("Control+Enter")
-    return _stopped(page)
+    return _stopped(page, "edit")
 
 
 def _timed_click(page: Page, index: int) -> float:
     """Milliseconds from a click to the end of the run that shows the token."""
-    page.evaluate(f"stopwatch('click', {PANEL_SAYS % (index + 1)})")
+    page.evaluate(f"stopwatch('click', {PANEL_SAYS % (index + 1)}, 'click')")
     page.locator(f'.losscore-strip [data-lane="p"] [data-i="{index}"]').click()
-    return _stopped(page)
+    return _stopped(page, "click")
 
 
-def _stopped(page: Page) -> float:
-    page.wait_for_function("window.taken !== null", timeout=WAIT)
-    taken: float = page.evaluate("window.taken")
+def _button(browser: Browser, address: str, repeats: int) -> Iterator[Row]:
+    """The fine-tune of the first example as a newcomer starts it: from the Tokens page, with everything as it is."""
+    taken: list[dict[str, float]] = []
+    for _ in range(repeats + 1):
+        page = browser.new_page(viewport={"width": 1400, "height": 1000})
+        page.add_init_script(STOPWATCH)
+        page.goto(address)
+        page.locator(".losscore-strip [data-i]").first.wait_for(timeout=WAIT)
+        page.wait_for_selector(IDLE, timeout=WAIT)
+        page.get_by_role("link", name="Fine-tune").click()
+        button = page.get_by_role("button", name="Fine-tune", exact=True)
+        button.wait_for(timeout=WAIT)
+        page.wait_for_timeout(5_000)  # as long as one reads
+        page.evaluate(BLOCKED)
+        for name, seen in LIVE.items():
+            page.evaluate(f"stopwatch('click', {seen}, '{name}')")
+        button.click()
+        times = {name: _stopped(page, name) for name in LIVE}
+        taken.append(times | {"blocked": page.evaluate("Math.max(...window.blocked)")})
+        page.close()
+    lanes, step, end, blocked = (median(run[name] for run in taken[1:]) for name in (*LIVE, "blocked"))
+    yield Row("the Fine-tune button to its first frame, the lanes", "53 tokens", (lanes / 1e3,), 2, ".1f", "s")
+    yield Row(
+        "… to the first step made / to the end of 20 steps", "53 tokens", (step / 1e3, end / 1e3), None, ".1f", "s"
+    )
+    yield Row("the longest time that the page stood still meanwhile", "53 tokens", (blocked,), 500, ".0f", "ms")
+
+
+def _stopped(page: Page, name: str) -> float:
+    page.wait_for_function(f"window.taken.{name} !== null", timeout=WAIT)
+    taken: float = page.evaluate(f"window.taken.{name}")
     page.wait_for_selector(IDLE, timeout=WAIT)
     page.wait_for_timeout(300)
     return taken

@@ -167,18 +167,24 @@ def rows(model: Model, lengths: Sequence[int], repeats: int) -> Iterator[Row]:
 
 
 def catalogue_rows(model: Model, repeats: int) -> Iterator[Row]:
-    """Every objective at the shortest length with LoRA: the slowest of those that need no whole distribution, and each
-    of those that do."""
+    """Every objective at the shortest length with LoRA: the middle and the slowest one of those that need no whole
+    distribution, and each of those that do."""
     contest = Contest(model, "lora", LENGTHS[0], objectives=dict(CATALOGUE))
-    theirs, ours = race(contest, list(CATALOGUE), repeats)
-    ratio = {name: seconds / theirs for name, seconds in ours.items()}
+    ratio = {}
+    for name in CATALOGUE:
+        # Each beside steps of theirs of the same minute: over all of them the machine changes more than they differ.
+        theirs, ours = race(contest, [name], repeats)
+        ratio[name] = ours[name] / theirs
     whole = [name for name, one in CATALOGUE.items() if one.needs_distribution]
-    slowest = max(set(ratio) - set(whole), key=ratio.__getitem__)
+    others = sorted(set(ratio) - set(whole), key=ratio.__getitem__)
     size = f"{LENGTHS[0]} tokens"
-    what = f"one step, LoRA: the slowest of the {len(ratio) - len(whole)} objectives of log p and digits"
-    yield Row(what, size, (ratio[slowest],), MOST, note=f"({CATALOGUE[slowest].title})")
+    what = f"one step, LoRA: the middle / the slowest of the {len(others)} objectives of log p and digits"
+    values = (ratio[others[len(others) // 2]], ratio[others[-1]])
+    yield Row(what, size, values, MOST, note=f"({CATALOGUE[others[-1]].title})")
     titles = " / ".join(CATALOGUE[name].title for name in whole)
-    yield Row(f"one step, LoRA: {titles}, which read the whole distribution", size, tuple(map(ratio.get, whole)))
+    yield Row(
+        f"one step, LoRA: {titles}, which read the whole distribution", size, tuple(map(ratio.__getitem__, whole))
+    )
 
 
 def machine(model: Model) -> str:

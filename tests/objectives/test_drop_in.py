@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from losscore import objectives
 from losscore.errors import LosscoreError
-from losscore.objectives import drop_in
+from losscore.objectives import drop_in, log_p
 from tests.objectives.family import DIGIT_IDS, FAMILY, WHOLE, batch, flat, tokens_of
 
 every = pytest.mark.parametrize("name", FAMILY)
@@ -78,6 +78,22 @@ def test_a_digit_is_a_digit_id_with_a_place() -> None:
     assert not torch.allclose(some.loss(objectives.ntl_was), one.loss(objectives.ntl_was))
 
 
+@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(("label", "logit"), [(1, torch.nan), (1, torch.inf), (2, torch.nan), (2, torch.inf)])
+def test_a_row_without_a_finite_sum_is_no_token(name: str, reduction: str, label: int, logit: float) -> None:
+    """Be it a word's (label 1) or a digit's (2), and not its target's logit."""
+    one = batch(3)
+    ignored = replace(one, labels=one.labels.clone())
+    ignored.labels[1, label] = -100
+    broken = replace(one, logits=one.logits.clone())
+    broken.logits[1, label - 1, 0] = logit
+    value, gradient = broken.value_and_gradient(FAMILY[name], reduction=reduction)
+    expected, expected_gradient = ignored.value_and_gradient(FAMILY[name], reduction=reduction)
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-12, atol=1e-14)
+
+
 def test_digits_are_averaged_over_the_digits_of_all_batches() -> None:
     """Of two batches only the second has digits: the mean is over its digits, the sum as in one batch."""
     one = batch(4, texts=2)
@@ -91,37 +107,43 @@ def test_digits_are_averaged_over_the_digits_of_all_batches() -> None:
 
 
 class Sizes(TorchDispatchMode):
-    """What is allocated while it is on: the largest tensor above 16 bits, and where there are others as large as
-    `whole`."""
+    """What is allocated while it is on: which tensors are as large as `whole`, and the size of the largest other one
+    above 16 bits."""
 
     def __init__(self, whole: torch.Tensor) -> None:
         super().__init__()
         self.given, self.elements = whole.untyped_storage().data_ptr(), whole.numel()
-        self.largest, self.copies = 0, set[int]()
+        self.largest, self.whole = 0, set[int]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else [result]:
             if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
-                if tensor.itemsize > 2:
+                memory = tensor.untyped_storage().data_ptr()
+                if tensor.numel() >= self.elements // 2 and memory != self.given:
+                    self.whole.add(memory)
+                elif tensor.itemsize > 2 and memory not in {*self.whole, self.given}:
                     self.largest = max(self.largest, tensor.numel())
-                elif tensor.numel() >= self.elements // 2 and tensor.untyped_storage().data_ptr() != self.given:
-                    self.copies.add(tensor.untyped_storage().data_ptr())
         return result
 
 
 @pytest.mark.parametrize("name", sorted(FAMILY.keys() - WHOLE))
 @pytest.mark.parametrize("chunks", [4, 16])
-def test_wide_logits_exist_a_chunk_at_a_time(name: str, chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = batch(5, texts=4, time=16, dtype=torch.bfloat16)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_nothing_is_as_large_as_the_logits_but_their_gradient(
+    name: str, chunks: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = batch(5, texts=4, time=16, dtype=dtype)
     logits = one.logits.repeat(1, 1, 40).requires_grad_()
     one = replace(one, embedding=one.embedding.repeat(40, 1))
     chunk = logits.numel() // chunks
-    monkeypatch.setattr(drop_in, "_CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(log_p, "CACHED", chunk)
+    monkeypatch.setattr(log_p, "LARGE", chunk)
     saved: list[int] = []
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        saved.append(tensor.numel() if tensor.itemsize > 2 else 0)
+        given = tensor.untyped_storage().data_ptr() == logits.untyped_storage().data_ptr()
+        saved.append(0 if given else tensor.numel())
         return tensor
 
     with Sizes(logits) as sizes, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -129,8 +151,8 @@ def test_wide_logits_exist_a_chunk_at_a_time(name: str, chunks: int, monkeypatch
     assert 0 < sizes.largest <= chunk
     # Nor do the chunks wait for the backward pass.
     assert sum(saved) < chunk
-    # The gradient itself; neither a copy of the logits nor a padded gradient for each chunk.
-    assert len(sizes.copies) == 1
+    # Neither a copy of the logits nor a padded gradient for each chunk.
+    assert len(sizes.whole) == 1
 
 
 @every
