@@ -26,6 +26,8 @@ DRAWN_TOKENS = 5000
 MOST_TUNED = 4
 # No folder, file or Hugging Face id starts like this.
 _TUNED = "tuned:"
+# Nor does one hold this character.
+_READ_WITH = "\0"
 _EXAMPLES = Path(__file__).resolve().parent.parent / "assets" / "examples.json"
 
 
@@ -43,10 +45,14 @@ class Request:
 
 
 class SheetStore:
-    """The sheets asked for last, shared by all sessions; the same request is computed once, others wait for it."""
+    """The sheets asked for last, shared by all sessions; the same request is computed once, others wait for it.
 
-    def __init__(self, size: int = 64) -> None:
+    At most `size` sheets are kept, and of more than one at most `tokens` rows in all.
+    """
+
+    def __init__(self, size: int = 64, tokens: int = 1_000_000) -> None:
         self._size = size
+        self._tokens = tokens
         self._sheets: OrderedDict[Request, Sheet] = OrderedDict()
         self._running: dict[Request, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -64,7 +70,7 @@ class SheetStore:
                 sheet = compute()
                 with self._lock:
                     self._sheets[request] = sheet
-                    while len(self._sheets) > self._size:
+                    while len(self._sheets) > self._size or (len(self._sheets) > 1 and self._held() > self._tokens):
                         self._sheets.popitem(last=False)
             finally:
                 with self._lock:
@@ -75,6 +81,9 @@ class SheetStore:
         """The sheet of `request` where it is in the store."""
         with self._lock:
             return self._sheets.get(request)
+
+    def _held(self) -> int:
+        return sum(map(len, self._sheets.values()))
 
 
 @st.cache_resource(show_spinner=False)
@@ -87,7 +96,13 @@ def sheets() -> SheetStore:
 def _model(name: str, dtype: str) -> Model:
     import losscore
 
-    return losscore.load(name, dtype=dtype)
+    name, _, tokenizer = name.partition(_READ_WITH)
+    return losscore.load(name, tokenizer=tokenizer or None, dtype=dtype)
+
+
+def with_tokenizer(name: str, tokenizer: str) -> str:
+    """The model `name` as another tokenizer reads for it, a folder's or an id's: takes the place of its name."""
+    return f"{name}{_READ_WITH}{tokenizer.strip()}" if tokenizer.strip() else name
 
 
 def model(name: str, dtype: str = "float32") -> Model:

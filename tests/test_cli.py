@@ -441,7 +441,7 @@ def embedded_state(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(losscore.models, "available", available)
     monkeypatch.setattr(losscore.models, "install_embedded", install)
     monkeypatch.setattr(losscore.models, "prepare_embedded", prepare)
-    monkeypatch.setattr("losscore.models.embedded.packaged_gguf", lambda: state.installed or None)
+    monkeypatch.setattr("losscore.models.embedded.is_installed", lambda: state.installed)
     return state
 
 

@@ -75,6 +75,8 @@ def _load(example: str, chosen: dict[str, str]) -> None:
 
 def _settings() -> tuple[str, str, bool, str]:
     model = _model()
+    if model.lower().endswith(".gguf"):
+        model = session.with_tokenizer(model, _tokenizer())
     bos = st.selectbox(
         "Start token (BOS)",
         list(_BOS),
@@ -125,3 +127,15 @@ def _model() -> str:
         st.session_state.tuned_model_gone = "new"
         st.rerun()
     return model or names[0]
+
+
+def _tokenizer() -> str:
+    """Where the original tokenizer of a GGUF lies; "" for the one that is rebuilt from the file."""
+    return st.text_input(
+        "Original tokenizer (optional)",
+        key="tokenizer",
+        bind="query-params",
+        placeholder="a folder, or a Hugging Face id",
+        help="A tokenizer rebuilt from a GGUF may cut text otherwise than the model's own. Name the folder of the "
+        "original model, or its Hugging Face id if it is already on this computer. Empty: the one rebuilt.",
+    )

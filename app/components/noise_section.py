@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import session
 from app.components.picture import numbers
+from app.components.plain import plain
 from losscore.noise import (
     PAPER,
     PAPER_SOURCE,
@@ -40,11 +41,12 @@ def noise_section(request: session.Request, objectives: list[Objective]) -> None
     )
     if columns[3].button("Check", type="primary", width="stretch", key="run-noise"):
         st.session_state.pop("noise", None)
-        examples = (
-            worked_answers()
-            if upload is None
-            else parse_examples(read_text(upload.getvalue(), upload.name)[0], upload.name)
-        )
+        examples = worked_answers()
+        if upload is not None:
+            text, notes = read_text(upload.getvalue(), upload.name)
+            for note in notes:
+                st.caption(f"ℹ️ {plain(note)}")
+            examples = parse_examples(text, upload.name)
         st.session_state.noise = _run(request, examples[: int(count)], objectives, rate, int(seed))
     if "noise" in st.session_state:
         _show(st.session_state.noise)

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import session
 from app.components.objective_picker import adjusted, formula_box
+from app.components.plain import plain
 from losscore.errors import LosscoreError
 from losscore.finetuning.probes import shipped_probes
 from losscore.finetuning.settings import LEARNING_RATES, METHODS, MOST_STEPS, Settings
@@ -115,7 +116,10 @@ def _pairs() -> tuple[Example, ...]:
     )
     upload = right.file_uploader("Or a JSONL file", type=["jsonl", "json", "txt"], key="tune-upload")
     if upload is not None:
-        return tuple(parse_examples(read_text(upload.getvalue(), upload.name)[0], upload.name))
+        text, notes = read_text(upload.getvalue(), upload.name)
+        for note in notes:
+            right.caption(f"ℹ️ {plain(note)}")
+        return tuple(parse_examples(text, upload.name))
     return tuple(parse_examples(pasted or "", "What you pasted"))
 
 

@@ -57,7 +57,7 @@ def draw_start(job: Job, order: Order) -> None:
     column = _lane_picker()
     payload = watch_payload(sheet, [(title, sheet) for title in (titles if len(titles) > 1 else ["Now"])], column)
     _mount(job, 0, payload, sheet, order)
-    st.caption("So the model reads it before the first step. Colours change with every step that is made.")
+    st.caption("This is how the model reads it before the first step. Colours change with every step.")
 
 
 def _lanes(scene: Scene, order: Order) -> int:

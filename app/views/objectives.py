@@ -28,16 +28,20 @@ def page() -> None:
     request = session.remembered()
     try:
         sheet = session.sheet(request)
+        whole = len(sheet) + int(sheet.provenance["tokens_left_out"])
         if len(sheet) > session.DRAWN_TOKENS:
-            whole = len(sheet)
             request = replace(request, limit=session.FIRST_TOKENS)
             sheet = session.sheet(request)
-            st.caption(f"The objectives are compared on the first {len(sheet):,} of the text's {whole:,} tokens.")
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown("The text of the Tokens page:", width="content")
             shown = sheet.text if len(sheet.text) <= 90 else f"{sheet.text[:89]}…"
             st.code(shown.replace("\n", " ⏎ "), language=None, width="content", wrap_lines=True)
             st.page_link("views/tokens.py", label="Change it", icon="✏️", width="content")
+        if len(sheet) < whole:
+            st.caption(
+                f"Only the first {len(sheet):,} of the text's {whole:,} tokens are compared here. To compare another "
+                "part, make it the text of the Tokens page."
+            )
         objectives = pick_objectives()
         if not objectives:
             st.info("Pick at least one objective above.", icon="☝️")

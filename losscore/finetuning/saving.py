@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from losscore.errors import LosscoreError
 from losscore.finetuning.copies import TrainingCopy
-from losscore.models.adapters import MARKER
+from losscore.models.adapters import MARKER, READ_WITH
 from losscore.models.embedded import EMBEDDED, plain
 from losscore.models.progress import ignore
 from losscore.models.silence import silence
@@ -59,7 +59,10 @@ def _write(copy: TrainingCopy, base: Model, provenance: Mapping[str, Any], folde
         network = copy.network
         (plain(network) if getattr(network.config, "quantization_config", None) else network).save_pretrained(folder)
         base.tokenizer.save_pretrained(folder)
-    marker = json.dumps({**provenance, "base": base.origin or base.name}, ensure_ascii=False, indent=1, allow_nan=False)
+    notes = {**provenance, "base": base.origin or base.name}
+    if copy.adapter is not None and base.tokenizer_origin:
+        notes[READ_WITH] = base.tokenizer_origin
+    marker = json.dumps(notes, ensure_ascii=False, indent=1, allow_nan=False)
     (folder / MARKER).write_text(marker, encoding="utf-8")
 
 

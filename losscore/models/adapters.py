@@ -13,6 +13,7 @@ from losscore.models.source import path_of
 ADAPTER = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 MARKER = "losscore.json"
+READ_WITH = "read_with_tokenizer"
 # What these do happens around the network, not in its layers.
 _AROUND = ("XLORA", "POLY")
 
@@ -41,6 +42,26 @@ def base_of(folder: Path) -> str:
             f"write where it is now as “{key}” into the adapter's {file}."
         )
     raise ModelError(f"The adapter “{folder.name}” does not say which model it belongs to: add it to its {ADAPTER}.")
+
+
+def tokenizer_of(folder: Path) -> str | None:
+    """The tokenizer an adapter was trained with, where that was not its base model's own, as losscore noted it.
+
+    ModelError where it is gone: another one would give the adapter other ids than those it learned.
+    """
+    try:
+        name = json.loads((folder / MARKER).read_text(encoding="utf-8")).get(READ_WITH)
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    if not isinstance(name, str) or not name.strip():
+        return None
+    if _is_gone(name):
+        raise ModelError(
+            f"The adapter “{folder.name}” was trained with the tokenizer in {name}, which is no longer there: put it "
+            f"back, or name it where it is now (--tokenizer), or write that as “{READ_WITH}” into the adapter's "
+            f"{MARKER}."
+        )
+    return name
 
 
 def _is_gone(name: str) -> bool:

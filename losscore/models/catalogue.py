@@ -13,6 +13,7 @@ from losscore.models.embedded import (
     is_converted,
     packaged_gguf,
 )
+from losscore.models.hub import check_whole
 from losscore.models.weights import check_tokenizer, measure, read_config
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
@@ -76,6 +77,7 @@ def _offer(name: str, folder: Path) -> Offer | None:
         ):
             return None
         check_tokenizer(folder, name)
+        check_whole(folder, name)
         weights = measure(folder, name)
     except ModelError:
         return None

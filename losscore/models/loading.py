@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from losscore.errors import ModelError
-from losscore.models.adapters import WEIGHTS, base_of, is_adapter, with_adapter
+from losscore.models.adapters import WEIGHTS, base_of, is_adapter, tokenizer_of, with_adapter
 from losscore.models.gguf_file import read_gguf, read_header
 from losscore.models.model import Model, embedding_rows
-from losscore.models.named_tokenizer import check_fits, named_tokenizer
+from losscore.models.named_tokenizer import check_fits, named_tokenizer, origin_of
 from losscore.models.placement import check_memory, choose_device, choose_dtype, told_when_lost
 from losscore.models.probe import Findings, probe
 from losscore.models.progress import Progress, ignore
@@ -64,7 +64,8 @@ def load(
     `name` is None or `EMBEDDED` (the embedded model, converted on first use), a model folder, a folder with an adapter
     in peft's format (its base model is loaded first), a .gguf file, or a Hugging Face id; an id outside the local cache
     is fetched only with `download`. `tokenizer` is a folder or a cached id whose tokenizer reads the texts instead of
-    the model's own, such as the original of the one that is rebuilt from a GGUF. `device` is auto, cpu, cuda or mps,
+    the model's own, such as the original of the one that is rebuilt from a GGUF; an adapter that was trained with such
+    a one is read with it again. `device` is auto, cpu, cuda or mps,
     `dtype` float32, bfloat16 or float16. Weights come from safetensors or GGUF, never from a pickle, and no code that
     lies beside them is run. Nothing but a download opens a connection.
 
@@ -104,6 +105,7 @@ def load(
             notes=tuple(dict.fromkeys([*notes, *context_notes, *found.notes, *warned, *warned_too])),
             origin=source.name if source.kind in ("embedded", "cache") else str(source.path.resolve()),
             tokenizer_from=tokenizer or "",
+            tokenizer_origin="" if tokenizer is None else origin_of(tokenizer),
         )
         doubted = () if source.kind == "embedded" else doubts(model)
     except (MemoryError, torch.OutOfMemoryError) as error:
@@ -117,6 +119,8 @@ def _with_adapter(
     name = base_of(folder)
     if is_adapter(path_of(name)):
         raise ModelError(f"The adapter “{folder.name}” belongs to another adapter: name the model underneath.")
+    if tokenizer is None:
+        tokenizer = tokenizer_of(folder)
     base = load(name, tokenizer=tokenizer, device=device, dtype=dtype, download=download, progress=report)
     with silence(_READING, report) as warned:
         network = with_adapter(base.network, folder).eval()

@@ -46,7 +46,7 @@ class Model:
     `head` of the body's last hidden state; where they are not, rows are the model's own logits. `caches` says that the
     body may be run in pieces. `notes` are sentences for the person: what was asked and could not be done, and what the
     library warned of. `origin` is what `load` finds it by again. `tokenizer_from` names the tokenizer where it is not
-    the model's own.
+    the model's own, and `tokenizer_origin` is what `load` finds that by again.
     """
 
     network: PreTrainedModel = field(repr=False)
@@ -62,6 +62,7 @@ class Model:
     notes: tuple[str, ...] = ()
     origin: str = ""
     tokenizer_from: str = ""
+    tokenizer_origin: str = ""
 
     @cached_property
     def encoder(self) -> TextEncoder:

@@ -3,7 +3,7 @@
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from losscore.errors import ModelError
-from losscore.models.hub import cached
+from losscore.models.hub import cached, check_whole
 from losscore.models.progress import ignore
 from losscore.models.silence import silence
 from losscore.models.source import path_of
@@ -18,9 +18,13 @@ def named_tokenizer(name: str) -> PreTrainedTokenizerBase:
     path = path_of(name)
     if path.is_file():
         raise ModelError(f"The tokenizer “{path.name}” is a file: name the folder of the original model.")
-    folder = path if path.is_dir() else cached(name)
-    if folder is None:
-        raise ModelError(f"There is no tokenizer “{name}” on this machine: name a folder that holds one.")
+    folder = path
+    if not path.is_dir():
+        snapshot = cached(name)
+        if snapshot is None:
+            raise ModelError(f"There is no tokenizer “{name}” on this machine: name a folder that holds one.")
+        check_whole(snapshot, name)
+        folder = snapshot
     check_tokenizer(folder, name)
     try:
         with silence("reading the tokenizer", ignore):
@@ -31,6 +35,12 @@ def named_tokenizer(name: str) -> PreTrainedTokenizerBase:
     except Exception as error:
         raise ModelError(f"The tokenizer “{name}” cannot be read: get its files again.") from error
     return read
+
+
+def origin_of(name: str) -> str:
+    """What finds the tokenizer `name` again from any working directory: a folder's whole path, or the id."""
+    path = path_of(name)
+    return str(path.resolve()) if path.is_dir() else name
 
 
 def check_fits(tokenizer: PreTrainedTokenizerBase, name: str, rows: int, model: str) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from losscore.errors import ModelError
 from losscore.models.embedded import EMBEDDED, GGUF_SHA256, prepare_embedded
-from losscore.models.hub import cached, fetch
+from losscore.models.hub import cached, check_whole, fetch
 from losscore.models.progress import Progress
 from losscore.models.weights import check_tokenizer, fingerprint, weight_files
 
@@ -58,6 +58,7 @@ def find(name: str | None, *, download: bool, progress: Progress) -> Source:
             f"“{name}” is not on this machine: fetch it first with `hf download {name}` (on the command line "
             "--download does so), or name another model."
         )
+    check_whole(folder, name)
     return Source("cache", name, folder)
 
 
@@ -81,6 +82,7 @@ def _is_whole(folder: Path, name: str) -> bool:
     try:
         weight_files(folder, name)
         check_tokenizer(folder, name)
+        check_whole(folder, name)
     except ModelError:
         return False
     return True

@@ -252,6 +252,16 @@ def test_bad_pairs_are_one_sentence_and_the_button_waits(pairs, sentence):
     assert page.button(key="tune-start").disabled
 
 
+def test_what_was_changed_in_an_uploaded_file_is_said():
+    page = opened()
+    page.button_group(key="tune-source").set_value("pairs").run()
+    pairs = '{"prompt": "6 * 7 = ", "response": "42"}'.encode("utf-16")
+    page.file_uploader[0].set_value(("pairs.jsonl", pairs, "application/json")).run()
+    assert not page.exception
+    assert not page.button(key="tune-start").disabled
+    assert any("pairs.jsonl: a UTF-16" in element.value.replace("\\", "") for element in page.caption)
+
+
 def test_pairs_are_learned_and_each_can_be_looked_at():
     page = opened()
     page.button_group(key="tune-source").set_value("pairs").run()

@@ -140,3 +140,16 @@ def test_the_noise_check_runs_from_the_page():
     frame = page.dataframe[0].value
     assert list(frame["title"]) == ["NLL", "DEFT"]
     assert frame["precision"][0] == pytest.approx(frame["base_rate"][0])
+
+
+def test_the_noise_check_says_what_was_changed_in_a_file():
+    page = opened()
+    page.multiselect(key="objectives").set_value(["nll"]).run()
+    page.button_group(key="section").set_value("Noise check").run()
+    answers = '{"prompt": "2 + 2 =", "response": "It is 4, as two and two make four."}'.encode("utf-16")
+    page.file_uploader[0].set_value(("answers.jsonl", answers, "application/json")).run()
+    page.button(key="run-noise").click().run()
+    assert not page.exception
+    assert not page.error
+    assert any("answers.jsonl: a UTF-16" in element.value.replace("\\", "") for element in page.caption)
+    assert len(page.dataframe) >= 1

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+import losscore
 from app import session
+from tests.models import tiny_gguf
 
 pytestmark = pytest.mark.embedded
 
@@ -157,3 +159,38 @@ def test_leading_newlines_and_trailing_blanks_survive_a_rerun():
     page.button_group(key="view").set_value("stripes").run()
     assert page.text_area(key="text").value == text
     assert strip_data(page)["view"] == "stripes"
+
+
+def test_a_gguf_can_be_read_with_its_original_tokenizer_on_every_page(tmp_path, monkeypatch):
+    rule, digits = tmp_path / "unknown.gguf", tmp_path / "original"
+    tiny_gguf.write(rule, rule="something-new")
+    tiny_gguf.write(tmp_path / "known.gguf", rule="smollm")
+    known = losscore.load(str(tmp_path / "known.gguf"))
+    known.tokenizer.save_pretrained(digits)
+    content = json.loads((digits / "tokenizer.json").read_text())
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < 256]
+    (digits / "tokenizer.json").write_text(json.dumps(content))
+    text = "In 2024:\n\n3 boxes"
+    monkeypatch.setattr(session, "model_names", lambda: ["smollm2-135m-instruct", str(rule)])
+
+    page = opened()
+    assert not [box for box in page.text_input if box.key == "tokenizer"], "only a GGUF needs it"
+    page = opened(model=str(rule))
+    page.text_area(key="text").set_value(text).run()
+    assert "tokens may differ" in words(page)
+    rebuilt = strip_data(page)["tokens"]
+    page.text_input(key="tokenizer").set_value(f" {digits} ").run()
+    assert not page.error
+    assert not page.exception
+    assert "tokens may differ" not in words(page)
+    assert strip_data(page)["tokens"] != rebuilt
+    read = losscore.score(losscore.load(str(rule), tokenizer=str(digits)), text)
+    assert strip_data(page)["tokens"] == list(read.columns["token"])
+    page.switch_page("views/objectives.py").run()
+    assert not page.exception
+    assert strip_data(page)["tokens"] == list(read.columns["token"])
+    assert session.model(page.session_state["request"].model).tokenizer_from == str(digits)
+
+    page = opened(model=str(rule), tokenizer=str(tmp_path))
+    assert "has no tokenizer" in page.error[0].value
+    assert not page.exception

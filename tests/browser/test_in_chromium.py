@@ -1,5 +1,6 @@
 """The Tokens page as a person uses it."""
 
+import itertools
 import json
 import re
 from urllib.parse import urlparse
@@ -161,6 +162,23 @@ def test_hostile_text_stays_text_and_no_request_leaves_this_machine(server, page
     assert page.locator("img[src*='evil'], a[href*='evil']").count() == 0
     outside = [url for url in asked if urlparse(url).hostname not in ("127.0.0.1", None)]
     assert outside == []
+
+
+# Where the first piece of each token stands.
+PLACES = """chips => chips.map(chip => { const at = chip.getClientRects()[0]; return [at.top, at.left]; })"""
+
+
+def test_tokens_stand_in_their_order_whatever_their_script(server, page):
+    ready(page, server)
+    type_text(page, "abc שלום 123 def \u202eevil\u202c عدد ٣٤ x 'שָׁלוֹם' end")
+    for view in ("Six panes", "Stripes"):
+        page.get_by_role("radio", name=view).click()
+        expect(page.locator(".losscore-strip")).to_have_count(1, timeout=WAIT)
+        settled(page)
+        places = page.locator('.losscore-strip [data-lane="p"] [data-i]').evaluate_all(PLACES)
+        assert len(places) > 30
+        for index, (one, other) in enumerate(itertools.pairwise(places)):
+            assert other[1] > one[1] or other[0] > one[0] + 10, (view, index)
 
 
 def test_the_html_export_draws_by_itself_without_a_network(server, page, tmp_path, chromium):

@@ -9,10 +9,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
 WAIT = 120_000
 # One line, as the box for one's own formula and a model's name have room for one only.
@@ -50,6 +51,13 @@ def unharmed(page: Page) -> None:
     assert page.locator("a, img, iframe").evaluate_all(ELSEWHERE) == []
     assert page.locator("img[src='x'], img[src$='/x'], [onerror], [onload]").count() == 0
     assert page.get_by_text("What a fine-tuning").or_(page.get_by_role("link", name="Tokens")).first.is_visible()
+
+
+def upload(count: int) -> Any:
+    """A file of hostile pairs under a hostile name."""
+    pair = json.dumps({"prompt": MARKUP, "response": HOSTILE})
+    name = "![i](http:evil.invalid)<img src=x onerror=window.hit=1>.jsonl"
+    return {"name": name, "mimeType": "text/plain", "buffer": f"{pair}\n".encode() * count}
 
 
 def settled(page: Page) -> None:
@@ -106,6 +114,21 @@ def test_hostile_text_is_only_text_on_every_page_and_in_the_export(
             expect(page.get_by_role("alert").filter(has_text=answer)).to_be_visible(timeout=WAIT)
             settled(page)
             unharmed(page)
+        box.fill("p # $ ![i](http://evil.invalid/a.png) <img src=x onerror=window.hit=1>")
+        box.press("Enter")
+        # For a moment Streamlit shows what was there before beside what comes.
+        expect(page.locator(".st-key-verdicts").filter(has_text="My formula").first).to_be_visible(timeout=WAIT)
+        settled(page)
+        unharmed(page)
+        box.fill("")
+        box.press("Enter")
+        page.get_by_role("radio", name="Noise check").click()
+        page.locator("input[type=file]").set_input_files(upload(2))
+        settled(page)
+        page.get_by_role("button", name="Check", exact=True).click()
+        expect(page.get_by_text("tokens are noise")).to_be_visible(timeout=WAIT)
+        settled(page)
+        unharmed(page)
 
         page.get_by_role("link", name="Fine-tune").click()
         button = page.get_by_role("button", name="Fine-tune", exact=True)
@@ -123,6 +146,14 @@ def test_hostile_text_is_only_text_on_every_page_and_in_the_export(
         button.click()
         expect(page.get_by_text("Finished after 1 step.")).to_be_visible(timeout=WAIT)
         expect(page.get_by_text("Keep it")).to_be_visible(timeout=WAIT)
+        settled(page)
+        unharmed(page)
+        page.get_by_role("radio", name="My own pairs").click()
+        page.locator("input[type=file]").set_input_files(upload(2))
+        settled(page)
+        button.click()
+        expect(page.locator("[class*=st-key-tune-example]")).to_be_visible(timeout=WAIT)
+        expect(page.get_by_text("Finished after 1 step.")).to_be_visible(timeout=WAIT)
         settled(page)
         unharmed(page)
 
@@ -143,13 +174,7 @@ def test_a_model_or_pairs_with_a_hostile_name_are_refused_in_plain_words(server:
         unharmed(page)
         page.goto(f"{server}/finetune")
         page.get_by_role("radio", name="My own pairs").click()
-        page.locator("input[type=file]").set_input_files(
-            {
-                "name": "![i](http:evil.invalid)<img src=x onerror=window.hit=1>.jsonl",
-                "mimeType": "text/plain",
-                "buffer": b"{",
-            }
-        )
+        page.locator("input[type=file]").set_input_files(upload(1) | {"buffer": b"{"})
         expect(page.get_by_text("line 1 is not JSON")).to_be_visible(timeout=WAIT)
         settled(page)
     context.close()
@@ -161,6 +186,25 @@ def test_a_file_over_five_megabytes_is_refused_and_the_limit_is_said_before(serv
     large = {"name": "large.txt", "mimeType": "text/plain", "buffer": b"x" * (5 * 1024 * 1024 + 1)}
     page.locator("input[type=file]").set_input_files(large)
     expect(page.get_by_text(re.compile("File must be 5(.0)?MB or smaller"))).to_be_visible(timeout=WAIT)
+
+
+def test_the_server_itself_refuses_what_is_too_large_or_not_its_pages(server: str, page: Page) -> None:
+    sent: list[Request] = []
+    page.on("request", lambda request: sent.append(request) if request.method == "PUT" else None)
+    page.goto(f"{server}/objectives?section=Noise+check")
+    page.locator("input[type=file]").set_input_files(upload(1))
+    expect(page.get_by_role("button", name=re.compile("^Remove .*onerror"))).to_be_visible(timeout=WAIT)
+    (first,) = sent
+    own = {name: value for name, value in first.all_headers().items() if "xsrf" in name}
+
+    def again(size: int, headers: dict[str, str]) -> int:
+        body = {"file": {"name": "a.jsonl", "mimeType": "text/plain", "buffer": b"x" * size}}
+        return page.request.put(first.url, headers=headers, multipart=body).status
+
+    assert own
+    assert again(1000, own) == 204
+    assert again(1000, {}) == 403
+    assert again(5 * 1024 * 1024 + 1, own) == 413
 
 
 def test_the_policy_holds_even_for_what_would_get_into_the_page(server: str, chromium: Browser) -> None:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from transformers import (
     BloomConfig,
     DeepseekV3Config,
+    Gemma2Config,
     GemmaConfig,
     GPT2Config,
     GPTNeoXConfig,
@@ -43,6 +44,9 @@ STREAMING: dict[str, Callable[[], PreTrainedConfig]] = {
     "GPT-2, untied": lambda: GPT2Config(**_GPT2, tie_word_embeddings=False),
     "Gemma, padded vocabulary": lambda: GemmaConfig(**{**SHAPE, "vocab_size": SIZE + 64}, head_dim=8),
     "Gemma 2, soft caps": lambda: CONFIGS["gemma2"](),
+    "Gemma 2, soft caps and a padded vocabulary": lambda: Gemma2Config(
+        **{**SHAPE, "vocab_size": SIZE + 64}, head_dim=8, final_logit_softcapping=2.0, attn_logit_softcapping=1.0
+    ),
     "Phi, head with a bias": lambda: PhiConfig(**_WITHOUT_GROUPS),
     "Mistral, sliding attention": lambda: MistralConfig(**SHAPE, sliding_window=8),
     "BLOOM, no positions": lambda: BloomConfig(vocab_size=SIZE, hidden_size=32, n_layer=2, n_head=4, **_ENDS),
@@ -134,7 +138,7 @@ def test_a_streamed_head_gives_the_networks_own_values(read: Callable[[str], Mod
 def test_a_head_is_called_plain_where_it_is_one_product(read: Callable[[str], Model], name: str) -> None:
     network = read(name).network
     weight = plain_head(network)
-    assert (weight is None) == (name in ("Gemma 2, soft caps", "Phi, head with a bias"))
+    assert (weight is None) == (name.startswith("Gemma 2") or name == "Phi, head with a bias")
     if weight is not None:
         rows = torch.randn(3, weight.shape[1], generator=torch.Generator().manual_seed(2))
         torch.testing.assert_close(rows @ weight.T, project(network, rows), rtol=0, atol=1e-5)
@@ -149,8 +153,9 @@ def test_what_cannot_be_streamed_falls_back_and_says_so(read: Callable[[str], Mo
     assert any(FALLING_BACK[name][1] in note for note in losscore.score(model, "a b").provenance["notes"])
 
 
-def test_a_padded_vocabulary_counts_and_is_never_cut(read: Callable[[str], Model]) -> None:
-    model = read("Gemma, padded vocabulary")
+@pytest.mark.parametrize("name", [name for name in STREAMING if "padded" in name])
+def test_a_padded_vocabulary_counts_and_is_never_cut(read: Callable[[str], Model], name: str) -> None:
+    model = read(name)
     assert len(model.tokenizer) < model.vocabulary == SIZE + 64
     sheet = losscore.score(model, "a b c")
     assert model.network.get_input_embeddings().weight.shape[0] == SIZE + 64

