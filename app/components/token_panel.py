@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from losscore.figures import digits_figure, top_tokens_figure
+from losscore.figures.distribution import bars_chart, digits_rows, top_tokens_rows
 from losscore.reading import read_row
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ def token_panel(sheet: Sheet, row: int) -> None:
         bars, words = st.columns([1, 1], gap="medium")
         with bars:
             if sheet.value("log_p", row) is not None:
-                st.plotly_chart(
-                    top_tokens_figure(sheet, row),
+                st.vega_lite_chart(
+                    top_tokens_rows(sheet, row),
+                    bars_chart("Most probable tokens here"),
                     key="top-tokens",
-                    config={"displayModeBar": False},
                     alt="Bar chart of the most probable tokens at this place, the target marked.",
                 )
             if row in sheet.p_digits:
-                st.plotly_chart(
-                    digits_figure(sheet, row),
+                st.vega_lite_chart(
+                    digits_rows(sheet, row),
+                    bars_chart("Among the ten digits"),
                     key="ten-digits",
-                    config={"displayModeBar": False},
                     alt="Bar chart of the ten digits' probabilities, the target marked.",
                 )
         with words:

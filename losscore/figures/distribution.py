@@ -1,84 +1,100 @@
-"""The distribution at one token: its most probable tokens, and at a digit the ten digits."""
+"""The distribution at one token, its most probable tokens and at a digit the ten digits: Vega-Lite bars and their rows.
+
+The specification is the same for every token, so that a click changes rows only.
+"""
 
 from __future__ import annotations
 
-import html
-from typing import Any
-
 import numpy as np
-import plotly.graph_objects as go
 
+from losscore.figures.live import Chart, Rows, distinct
 from losscore.lanes.lane import format_value
 from losscore.sheet import Sheet
 
-TARGET, OTHER, REST = "#D55E00", "#56B4E9", "#999999"
+TARGET, OTHER, REST = "target", "token", "all others"
+_COLOURS = {TARGET: "#D55E00", OTHER: "#56B4E9", REST: "#999999"}
+_LONGEST = 18
+# Em spaces: of ordinary ones only the first would be drawn, and "1 0.187" is no number.
+_GAP = "\u2003\u2003"
 
 
-def top_tokens_figure(sheet: Sheet, row: int) -> go.Figure:
-    """Bars of the most probable tokens at `row`, the target marked wherever its rank, and the rest of the mass."""
+def top_tokens_rows(sheet: Sheet, row: int) -> Rows:
+    """Bars of the most probable tokens at `row`, the target marked wherever its rank, and the rest of the mass.
+
+    Nothing where nothing predicts the token.
+    """
     if not sheet.top_tokens[row] or sheet.top_ids is None or sheet.top_log_p is None:
-        return _bars([], [], [], [], "Nothing predicts this token")
+        return []
     target = int(sheet.columns["id"][row])
     ids, p = sheet.top_ids[row].tolist(), np.exp(sheet.top_log_p[row]).tolist()
-    names = [_label(token) for token in sheet.top_tokens[row]]
-    colours = [TARGET if i == target else OTHER for i in ids]
-    notes = [f"{format_value(value)}{'  ◀ target' if i == target else ''}" for i, value in zip(ids, p, strict=True)]
+    bars = [
+        (token, value, TARGET if i == target else OTHER, format_value(value))
+        for i, token, value in zip(ids, sheet.top_tokens[row], p, strict=True)
+    ]
     if target not in ids:
-        own = float(sheet.columns["p"][row])
-        names.append(_label(str(sheet.columns["token"][row])))
-        p.append(own)
-        colours.append(TARGET)
-        notes.append(f"{format_value(own)}  ◀ target, rank {int(sheet.columns['rank'][row]):,}")
-    rest = max(0.0, 1 - sum(p))
-    others = int(sheet.provenance["vocabulary"]) - len(p)
+        own, rank = float(sheet.columns["p"][row]), int(sheet.columns["rank"][row])
+        bars.append((str(sheet.columns["token"][row]), own, TARGET, f"rank {rank:,} · {format_value(own)}"))
+    others = int(sheet.provenance["vocabulary"]) - len(bars)
     if others > 0:
-        names.append(f"all {others:,} others")
-        p.append(rest)
-        colours.append(REST)
-        notes.append(format_value(rest) if rest > 1e-12 else "almost 0")
-    return _bars(names, p, colours, notes, "Most probable tokens here")
+        rest = max(0.0, 1 - sum(value for _, value, *_ in bars))
+        bars.append((f"all {others:,} others", rest, REST, format_value(rest) if rest > 1e-12 else "almost 0"))
+    return _rows(bars)
 
 
-def digits_figure(sheet: Sheet, row: int) -> go.Figure:
-    """The ten digit probabilities at `row`, renormalised over the digits, the target marked; no bars at other rows."""
+def digits_rows(sheet: Sheet, row: int) -> Rows:
+    """The ten digits' probabilities at `row`, renormalised over them, the target marked; nothing at other rows."""
     if row not in sheet.p_digits:
-        return _bars([], [], [], [], "No digit of the digit set is predicted here")
+        return []
     digit = int(sheet.columns["digit"][row])
-    p = list(sheet.p_digits[row])
-    colours = [TARGET if d == digit else OTHER for d in range(10)]
-    notes = [f"{format_value(value)}{' ◀ target' if d == digit else ''}" for d, value in enumerate(p)]
-    return _bars([str(d) for d in range(10)], p, colours, notes, "Among the ten digits")
-
-
-def _label(token: str) -> str:
-    # Plotly reads <b>, <a> and the like in any text.
-    return html.escape(token if len(token) <= 18 else f"{token[:17]}…")
-
-
-def _bars(names: list[str], p: list[float], colours: list[str], notes: list[str], title: str) -> go.Figure:
-    # Positions with tick texts: as plain labels, equal tokens would merge and digits become a number axis.
-    places = list(range(len(names)))
-    figure = go.Figure(
-        go.Bar(
-            x=p,
-            y=places,
-            orientation="h",
-            marker={"color": colours, "pattern": {"shape": ["/" if c == TARGET else "" for c in colours]}},
-            text=[html.escape(note) for note in notes],
-            textposition="outside",
-            cliponaxis=False,
-            hovertext=[f"{name}: {html.escape(note)}" for name, note in zip(names, notes, strict=True)],
-            hoverinfo="text",
-        )
+    return _rows(
+        [(str(d), p, TARGET if d == digit else OTHER, format_value(p)) for d, p in enumerate(sheet.p_digits[row])]
     )
-    axis: dict[str, Any] = {"tickmode": "array", "tickvals": places, "ticktext": names, "autorange": "reversed"}
-    figure.update_layout(
-        title={"text": title, "font": {"size": 15}},
-        height=80 + 21 * max(len(names), 3),
-        margin={"l": 10, "r": 10, "t": 40, "b": 30},
-        showlegend=False,
-        bargap=0.25,
-        yaxis={**axis, "automargin": True, "fixedrange": True},
-        xaxis={"range": [0, max([*p, 0.01]) * 1.45], "tickformat": ".0%", "fixedrange": True},
-    )
-    return figure
+
+
+def bars_chart(title: str) -> Chart:
+    """One bar a row, from the top down; the values stand beside the names, where the page's colours reach them."""
+    return {
+        "title": title,
+        "height": {"step": 21},
+        "mark": {"type": "bar"},
+        "encoding": {
+            "y": {
+                "field": "bar",
+                "type": "nominal",
+                "sort": {"field": "place", "op": "min"},
+                "title": None,
+                "axis": {"labelLimit": 280, "ticks": False, "labelOverlap": False},
+            },
+            "x": {
+                "field": "p",
+                "type": "quantitative",
+                "title": None,
+                "axis": {"format": "~%", "tickCount": 5},
+            },
+            "color": {
+                "field": "kind",
+                "type": "nominal",
+                "scale": {"domain": list(_COLOURS), "range": list(_COLOURS.values())},
+                "legend": None,
+            },
+            "tooltip": [
+                {"field": "token", "title": "token"},
+                {"field": "kind", "title": "what"},
+                {"field": "p", "title": "p", "format": ".3~g"},
+            ],
+        },
+    }
+
+
+def _rows(bars: list[tuple[str, float, str, str]]) -> Rows:
+    marks = {TARGET: " ◀ target"}
+    # Isolated: a script that runs leftwards would turn the number beside it.
+    names = distinct([f"\u2068{_short(token)}\u2069{marks.get(kind, '')}{_GAP}{note}" for token, _, kind, note in bars])
+    return [
+        {"place": place, "bar": name, "token": token, "kind": kind, "p": p}
+        for place, (name, (token, p, kind, _)) in enumerate(zip(names, bars, strict=True))
+    ]
+
+
+def _short(token: str) -> str:
+    return token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}…"

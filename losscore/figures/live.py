@@ -106,7 +106,7 @@ def token_rows(before: Sheet, now: Sheet, row: int, title: str) -> Rows:
     names = {i: name for i, (name, _) in (new | old).items()} | {target: str(before.columns["token"][row])}
     newcomers = [i for i in new if i not in old and i != target][:_NEWCOMERS]
     order = [*old, *newcomers, *([target] if target not in old else [])]
-    labels = _distinct([f"{_short(names[i])}{' ◀ target' if i == target else ''}" for i in order])
+    labels = distinct([f"{_short(names[i])}{' ◀ target' if i == target else ''}" for i in order])
     rows: Rows = []
     for when, sheet, best in ((BEFORE, before, old), (title, now, new)):
         known = {i: p for i, (_, p) in best.items()} | {target: float(sheet.columns["p"][row])}
@@ -264,7 +264,7 @@ def _best(sheet: Sheet, row: int) -> dict[int, tuple[str, float]]:
     return dict(zip(sheet.top_ids[row].tolist(), pairs, strict=True))
 
 
-def _distinct(labels: list[str]) -> list[str]:
+def distinct(labels: list[str]) -> list[str]:
     """Equal labels told apart by what nobody sees, or their bars would be one."""
     found: list[str] = []
     for label in labels:

@@ -22,6 +22,7 @@ const WORDS = {
 
 const SPELLED = /([·⏎⇥␍]+|⟨[^⟩]*⟩)/;
 const BLANKS = /^[·⏎⇥␍]/;
+const MARKS = { "·": " ", "⏎": "\n", "⇥": "\t", "␍": "\r" };
 const TOOLTIP_CHARACTERS = 80;
 const PAGE = 10;
 const FIRST_TOKENS = 600;
@@ -148,6 +149,16 @@ export function mount(root, data, options = {}) {
     if (!chip) return;
     choose(Number(chip.dataset.i));
     point(chip, laneOf(event.target), { x: event.clientX, y: event.clientY });
+  });
+  on(strip, "copy", (event) => {
+    const root = strip.getRootNode();
+    const chosen = root.getSelection?.() ?? document.getSelection();
+    const pane = panes.find(({ list }) => list.contains(chosen?.anchorNode) && list.contains(chosen.focusNode));
+    if (!pane) return;
+    const range = chosen.getRangeAt(0);
+    const whole = pane.chips.filter((chip) => range.intersectsNode(chip)).map((chip) => data.tokens[chip.dataset.i]);
+    event.clipboardData.setData("text/plain", typed(whole.join("")));
+    event.preventDefault();
   });
   on(strip, "focusin", (event) => {
     const chip = chipOf(event.target);
@@ -344,6 +355,23 @@ function prose(data) {
 /** Token text as text nodes, with the marks that stand for blanks and for bytes set apart. */
 function spell(token) {
   return token.split(SPELLED).map((run, k) => (k % 2 ? element("span", run[0] === "⟨" ? "code" : "mark", run) : run));
+}
+
+/** What was typed, from what is shown of it: a typed mark is spelled out, so that a mark always stands for a blank. */
+function typed(shown) {
+  const bytes = shown
+    .replaceAll("\u25cc", "") // the circle under a combining mark
+    .split(/(⟨[^⟩]*⟩)/)
+    .flatMap((run) => {
+      if (run.startsWith("⟨U+")) return utf8(String.fromCodePoint(parseInt(run.slice(3), 16)));
+      if (run.startsWith("⟨")) return run.match(/[0-9A-F]{2}/g).map((byte) => parseInt(byte, 16));
+      return utf8(run.replace(/[·⏎⇥␍]/g, (mark) => MARKS[mark]));
+    });
+  return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
+}
+
+function utf8(text) {
+  return [...new TextEncoder().encode(text)];
 }
 
 function paint(inks, lanes) {

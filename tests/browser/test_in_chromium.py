@@ -171,14 +171,36 @@ PLACES = """chips => chips.map(chip => { const at = chip.getClientRects()[0]; re
 def test_tokens_stand_in_their_order_whatever_their_script(server, page):
     ready(page, server)
     type_text(page, "abc שלום 123 def \u202eevil\u202c عدد ٣٤ x 'שָׁלוֹם' end")
-    for view in ("Six panes", "Stripes"):
-        page.get_by_role("radio", name=view).click()
+    for label, view in (("Six panes", "panes"), ("Stripes", "stripes")):
+        page.get_by_role("radio", name=label).click()
+        expect(page.locator(f'.losscore-strip[data-view="{view}"]')).to_have_count(1, timeout=WAIT)
         expect(page.locator(".losscore-strip")).to_have_count(1, timeout=WAIT)
         settled(page)
-        places = page.locator('.losscore-strip [data-lane="p"] [data-i]').evaluate_all(PLACES)
+        places = page.locator(".losscore-strip .pane").first.locator("[data-i]").evaluate_all(PLACES)
         assert len(places) > 30
         for index, (one, other) in enumerate(itertools.pairwise(places)):
             assert other[1] > one[1] or other[0] > one[0] + 10, (view, index)
+
+
+@pytest.mark.parametrize(
+    "text", ["a \n\n\t  x", "def f():\n    return '·⏎⟨◌⟩'\n", "😀 e\u0301 ‍ Ünï 日本", "\u0301 x\u202ey\u200b\xa0z"]
+)
+def test_what_is_copied_from_the_lanes_is_the_text(server, page, text):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    ready(page, server)
+    box = page.get_by_label("Text: edit it")
+    box.fill(text)
+    box.press("Control+Enter")
+    expect(page.locator('.losscore-strip [data-lane="p"]')).not_to_contain_text("pens", timeout=WAIT)
+    expect(page.locator(".losscore-strip")).to_have_count(1, timeout=WAIT)
+    settled(page)
+    tokens = page.locator('.losscore-strip [data-lane="p"] [role="listbox"]')
+    tokens.evaluate("""list => {
+      const chosen = list.getRootNode().getSelection?.() ?? document.getSelection();
+      chosen.selectAllChildren(list);
+    }""")
+    page.keyboard.press("Control+C")
+    assert page.evaluate("navigator.clipboard.readText()") == text
 
 
 def test_the_html_export_draws_by_itself_without_a_network(server, page, tmp_path, chromium):
