@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from losscore.figures.live import Chart, Rows, distinct
+from losscore.figures.style import BARS
 from losscore.lanes.lane import format_value
 from losscore.sheet import Sheet
 
-TARGET, OTHER, REST = "target", "token", "all others"
-_COLOURS = {TARGET: "#D55E00", OTHER: "#56B4E9", REST: "#999999"}
+TARGET, OTHER, REST = BARS
 _LONGEST = 18
 # Em spaces: of ordinary ones only the first would be drawn, and "1 0.187" is no number.
 _GAP = "\u2003\u2003"
@@ -74,7 +74,7 @@ def bars_chart(title: str) -> Chart:
             "color": {
                 "field": "kind",
                 "type": "nominal",
-                "scale": {"domain": list(_COLOURS), "range": list(_COLOURS.values())},
+                "scale": {"domain": list(BARS), "range": list(BARS.values())},
                 "legend": None,
             },
             "tooltip": [

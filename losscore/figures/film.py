@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from losscore.figures.distribution import OTHER, REST, TARGET
-from losscore.figures.style import escape
+from losscore.figures.style import BARS, escape
 from losscore.lanes.lane import format_value
 from losscore.sheet import Sheet
 
@@ -96,7 +95,8 @@ def _known(sheet: Sheet, row: int) -> dict[int, float]:
 
 def _film(steps: Sequence[int], bars: _Bars, what: str) -> go.Figure:
     places = list(range(len(bars.names)))
-    colours = [TARGET if at == bars.target else REST if at == bars.rest else OTHER for at in places]
+    kinds = ["target" if at == bars.target else "all others" if at == bars.rest else "token" for at in places]
+    colours = [BARS[kind] for kind in kinds]
     before = bars.p[0]
 
     def traces(index: int) -> list[go.Bar | go.Scatter]:

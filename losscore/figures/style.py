@@ -8,6 +8,8 @@ import plotly.graph_objects as go
 
 # Okabe and Ito's palette; the dash tells objectives apart where colours cannot.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
+# What a bar of a distribution stands for, and its colour.
+BARS = {"target": "#D55E00", "token": "#56B4E9", "all others": "#999999"}
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 

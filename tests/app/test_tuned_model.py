@@ -216,7 +216,7 @@ def test_two_sessions_never_share_a_model_or_a_sheet(monkeypatch, small_models):
     assert session.base_of(mine) is None
     with pytest.raises(LosscoreError, match="pick another model"):
         session.model(mine)
-    sheets = [small_models.get(Request(key, TEXT, None, "auto", False), object) for key in (mine, theirs)]
+    sheets = [small_models.get(Request(key, TEXT, None, "auto", False), list) for key in (mine, theirs)]
     assert sheets[0] is not sheets[1]
     monkeypatch.setattr(st, "session_state", one)
     assert session.model(mine) is TUNED

@@ -13,7 +13,7 @@ from typing import Any
 
 import losscore
 from losscore.models import Model
-from tests.bench import lengths, memory, page, peers, start, statistics, step
+from tests.bench import bfloat16, lengths, memory, page, peers, start, statistics, step
 from tests.bench.step import REPEATS, machine
 from tests.bench.table import HEAD, Row, Section, keep
 
@@ -33,6 +33,7 @@ SECTIONS: dict[str, Callable[[int], Iterator[Row]]] = {
     "steps-64": lambda repeats: step.rows(_model(), [64], repeats),
     "steps-512": lambda repeats: step.rows(_model(), [512], repeats),
     "peers": lambda repeats: peers.rows(_model(), repeats),
+    "bfloat16": lambda repeats: bfloat16.rows(_model(), repeats),
     "start": start.rows,
     "page": lambda repeats: page.rows(_model(), repeats),
     "steps-2048": lambda repeats: step.rows(_model(), [2048], min(repeats, FEW)),

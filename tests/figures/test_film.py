@@ -11,8 +11,8 @@ import pytest
 
 import losscore
 from losscore.figures import digits_film_figure, film_figure
-from losscore.figures.distribution import OTHER, REST, TARGET
 from losscore.figures.film import UNKNOWN
+from losscore.figures.style import BARS
 from losscore.sheet import Sheet
 from tests.tiny import mini_model
 from tests.tiny.table import sheet_of
@@ -70,7 +70,7 @@ def test_the_union_of_first_and_last_by_hand() -> None:
     assert drawn["now"] == pytest.approx([0.01, None, 0.5, 0.2, 0.1, 0.19])
     assert bars(figure, 5)["now"] == pytest.approx([0.2, None, 0.4, None, 0.3, 0.1])
     assert bars(figure, 9)["now"] == pytest.approx([0.8, 0.1, 0.05, None, None, 0.05])
-    assert list(figure.data[1].marker.color) == [TARGET, OTHER, OTHER, OTHER, OTHER, REST]
+    assert list(figure.data[1].marker.color) == [BARS["target"], *[BARS["token"]] * 4, BARS["all others"]]
     assert list(figure.data[1].marker.pattern.shape) == ["/", "", "", "", "", ""]
 
 
