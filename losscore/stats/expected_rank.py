@@ -35,7 +35,8 @@ class RankCounter:
     D = n (n - 1) w / 12 for numbers spread evenly over the bucket's width w; it lies between 0 (all equal) and
     floor(n^2 / 4) w / 2 (half of them at either edge), so that guess is never wrong by more than itself, by twice
     itself where n = 2. Where twice the guesses are more than 5e-6 of the whole, or a bucket holds so many that their
-    rests may add up to b0, the row is counted in narrower buckets; where that is not enough, it is sorted after all.
+    rests may add up to b0, the row is looked at closely: first for buckets whose numbers are all equal, as those of
+    half-precision logits are (there D is 0), then in narrower buckets; where that is not enough, it is sorted.
     """
 
     def __init__(self, rows: int, size: int) -> None:
@@ -57,6 +58,9 @@ class RankCounter:
         return found
 
     def _closely(self, top: Doubles, e: Float32[Tensor, "1 size"]) -> float:
+        found, sure = self._count(top, e, _COARSEST, self._floor, self._sums[:1], _varied(e[0], self._floor))
+        if sure[0]:
+            return float(found[0])
         others = e[e > 0]
         lowest = max(self._floor, _bits(float(others.min()) if len(others) else 1.0))
         shift = max(_FINEST, ((_ONE - lowest) // _BUCKETS).bit_length())
@@ -66,8 +70,13 @@ class RankCounter:
                 return float(found[0])
         return by_sort(top[0], e[0].numpy())
 
-    def _count(self, top: Doubles, e: Tensor, shift: int, lowest: int, sums: Tensor) -> tuple[Doubles, Bools]:
-        """What it comes to in buckets of 2^shift floats each, and of which rows that is sure enough."""
+    def _count(
+        self, top: Doubles, e: Tensor, shift: int, lowest: int, sums: Tensor, varied: Bools | None = None
+    ) -> tuple[Doubles, Bools]:
+        """What it comes to in buckets of 2^shift floats each, and of which rows that is sure enough.
+
+        varied: which of the buckets hold different numbers; by default any may.
+        """
         count = len(e)
         counted = sums[:count, lowest >> shift :]
         self._add_up(e, shift, sums, counted)
@@ -83,6 +92,8 @@ class RankCounter:
         found = (below[:, -1] + (best + 0.5)) * mass.sum(1) - np.vecdot(mass, below) + np.vecdot(mass, n) / 2
         found += np.vecdot(top, np.arange(1.0, best + 1))
         spread = np.multiply(n, ulp, out=total)
+        if varied is not None:
+            spread *= varied
         guess = (np.vecdot(spread, n) - spread.sum(1)) * (2.0**shift / 12)
         found -= guess
         return found, (2 * guess <= TOLERANCE * found) & (n.max(1) < lowest >> shift)
@@ -113,6 +124,16 @@ def _scale(shift: int) -> _Scale:
     ulp = np.ldexp(1.0, (first >> _MANTISSA) - (_BIAS + _MANTISSA))
     offset = first.view(np.float32).astype(np.float64) - first * ulp
     return _Scale((1 + 2.0**-50) / first, offset, ulp)
+
+
+def _varied(e: Float32[Tensor, " size"], lowest: int) -> Bools:
+    """Which buckets of 2^_COARSEST floats, from that of the bits `lowest` on, hold numbers that differ."""
+    bits = e.view(torch.int32)
+    bucket = (bits >> _COARSEST).long()
+    size = (_ONE >> _COARSEST) + 1
+    least = torch.full((size,), _ONE, dtype=torch.int32).scatter_reduce_(0, bucket, bits, "amin")
+    most = torch.zeros(size, dtype=torch.int32).scatter_reduce_(0, bucket, bits, "amax")
+    return (least < most)[lowest >> _COARSEST :].numpy()
 
 
 def by_sort(top: Doubles, e: Floats) -> float:

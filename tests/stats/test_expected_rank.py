@@ -60,6 +60,15 @@ def test_a_smooth_distribution_is_counted_not_sorted(spread: float, error: float
     assert sorts == []
 
 
+@pytest.mark.parametrize("mean", [0.0, 12.0])
+def test_the_equal_numbers_of_half_precision_are_counted_not_sorted(mean: float, sorts: list[int]) -> None:
+    z = torch.from_numpy(np.random.default_rng(3).normal(mean, 3.0, 49_152)).bfloat16().double()
+    e = torch.exp(z - z.max()).float().numpy()
+    assert len(np.unique(e)) < 5_000
+    assert count(e, 20) == pytest.approx(slowly(e), rel=2e-6)
+    assert sorts == []
+
+
 EDGE = np.float32(2.0**-8)
 NEXT = np.nextafter(np.float32(2.0**-8 * (1 + 2.0**-8)), np.float32(0))
 HEAPS = {
