@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from losscore.figures.live import Chart, Rows, distinct
+from losscore.figures.live import Chart, Rows, distinct, short
 from losscore.figures.style import BARS
 from losscore.lanes.lane import format_value
 from losscore.sheet import Sheet
@@ -89,12 +89,10 @@ def bars_chart(title: str) -> Chart:
 def _rows(bars: list[tuple[str, float, str, str]]) -> Rows:
     marks = {TARGET: " ◀ target"}
     # Isolated: a script that runs leftwards would turn the number beside it.
-    names = distinct([f"\u2068{_short(token)}\u2069{marks.get(kind, '')}{_GAP}{note}" for token, _, kind, note in bars])
+    names = distinct(
+        [f"\u2068{short(token, _LONGEST)}\u2069{marks.get(kind, '')}{_GAP}{note}" for token, _, kind, note in bars]
+    )
     return [
         {"place": place, "bar": name, "token": token, "kind": kind, "p": p}
         for place, (name, (token, p, kind, _)) in enumerate(zip(names, bars, strict=True))
     ]
-
-
-def _short(token: str) -> str:
-    return token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}…"

@@ -106,7 +106,7 @@ def token_rows(before: Sheet, now: Sheet, row: int, title: str) -> Rows:
     names = {i: name for i, (name, _) in (new | old).items()} | {target: str(before.columns["token"][row])}
     newcomers = [i for i in new if i not in old and i != target][:_NEWCOMERS]
     order = [*old, *newcomers, *([target] if target not in old else [])]
-    labels = distinct([f"{_short(names[i])}{' ◀ target' if i == target else ''}" for i in order])
+    labels = distinct([f"{short(names[i])}{' ◀ target' if i == target else ''}" for i in order])
     rows: Rows = []
     for when, sheet, best in ((BEFORE, before, old), (title, now, new)):
         known = {i: p for i, (_, p) in best.items()} | {target: float(sheet.columns["p"][row])}
@@ -188,7 +188,7 @@ def heat_chart(sheet: Sheet, steps: int) -> Chart:
     """Tokens in their order along x, the steps downwards, colour is p; it fills from the top while a run goes on."""
     apart = _apart(steps)
     ordinals = [step for step in range(steps + 1) if step % apart == 0 or step == steps]
-    names = json.dumps([_short(str(token)) for token in sheet.columns["token"]])
+    names = json.dumps([short(str(token)) for token in sheet.columns["token"]])
     return {
         "height": max(200, min(15 * len(ordinals), 330)),
         "mark": {"type": "rect"},
@@ -274,8 +274,9 @@ def distinct(labels: list[str]) -> list[str]:
     return found
 
 
-def _short(token: str) -> str:
-    return token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}…"
+def short(token: str, longest: int = _LONGEST) -> str:
+    """The token, cut where it is longer than that."""
+    return token if len(token) <= longest else f"{token[: longest - 1]}…"
 
 
 def _apart(steps: int) -> int:
