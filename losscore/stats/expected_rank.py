@@ -13,6 +13,7 @@ from torch import Tensor
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
+Longs = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 TOLERANCE = 5e-6
@@ -52,38 +53,54 @@ class RankCounter:
 
         The largest of each row is 1.
         """
-        found, sure = self._count(top, e, _COARSEST, self._floor, self._sums)
+        sums = self._add_up(e, _COARSEST, self._floor, self._sums)
+        found, sure = self._in_buckets(top, sums, _COARSEST, self._floor)
         for row in np.flatnonzero(~sure).tolist():
-            found[row] = self._closely(top[row, None], e[row, None])
+            found[row] = self._closely(top[row, None], e[row, None], sums[row, None])
         return found
 
-    def _closely(self, top: Doubles, e: Float32[Tensor, "1 size"]) -> float:
-        found, sure = self._count(top, e, _COARSEST, self._floor, self._sums[:1], _varied(e[0], self._floor))
+    def _closely(self, top: Doubles, e: Float32[Tensor, "1 size"], sums: Longs) -> float:
+        found, sure = self._in_buckets(top, sums, _COARSEST, self._floor, _varied(e[0].numpy(), sums[0]))
         if sure[0]:
             return float(found[0])
         others = e[e > 0]
         lowest = max(self._floor, _bits(float(others.min()) if len(others) else 1.0))
         shift = max(_FINEST, ((_ONE - lowest) // _BUCKETS).bit_length())
         if shift < _COARSEST:
-            found, sure = self._count(top, e, shift, lowest, torch.empty(1, (_ONE >> shift) + 1, dtype=torch.int64))
+            narrow = self._add_up(e, shift, lowest, torch.empty(1, (_ONE >> shift) + 1, dtype=torch.int64))
+            found, sure = self._in_buckets(top, narrow, shift, lowest)
             if sure[0]:
                 return float(found[0])
         return by_sort(top[0], e[0].numpy())
 
-    def _count(
-        self, top: Doubles, e: Tensor, shift: int, lowest: int, sums: Tensor, varied: Bools | None = None
+    def _add_up(self, e: Tensor, shift: int, lowest: int, into: Tensor) -> Longs:
+        """The sum of the bits of the numbers in each bucket, from that of the bits `lowest` up to that of 1.
+
+        A piece of the rows stays in cache, for every thread, from one pass to the next.
+        """
+        sums = into[: len(e), lowest >> shift :]
+        sums.zero_()
+        together, columns = self._bits.shape
+        for rows, part in product(range(0, len(e), together), range(0, e.shape[1], columns)):
+            piece = e[rows : rows + together, part : part + columns].view(torch.int32)
+            bits, bucket = (to[: piece.shape[0], : piece.shape[1]] for to in (self._bits, self._bucket))
+            bits.copy_(piece)
+            torch.bitwise_right_shift(bits, shift, out=bucket)
+            into[rows : rows + together].scatter_add_(1, bucket, bits)
+        found: Longs = sums.numpy()
+        return found
+
+    def _in_buckets(
+        self, top: Doubles, sums: Longs, shift: int, lowest: int, varied: Bools | None = None
     ) -> tuple[Doubles, Bools]:
         """What it comes to in buckets of 2^shift floats each, and of which rows that is sure enough.
 
         varied: which of the buckets hold different numbers; by default any may.
         """
-        count = len(e)
-        counted = sums[:count, lowest >> shift :]
-        self._add_up(e, shift, sums, counted)
-        buckets = counted.shape[1]
+        count, buckets = sums.shape
         total, n, mass, below = (table[:count, :buckets] for table in self._tables)
         inverse, offset, ulp = (part[-buckets:] for part in _scale(shift))
-        total[:] = counted.numpy()
+        total[:] = sums
         np.floor(np.multiply(total, inverse, out=n), out=n)
         np.multiply(n, offset, out=mass)
         mass += np.multiply(total, ulp, out=total)
@@ -97,17 +114,6 @@ class RankCounter:
         guess = (np.vecdot(spread, n) - spread.sum(1)) * (2.0**shift / 12)
         found -= guess
         return found, (2 * guess <= TOLERANCE * found) & (n.max(1) < lowest >> shift)
-
-    def _add_up(self, e: Tensor, shift: int, sums: Tensor, counted: Tensor) -> None:
-        """The sum of the bits of every bucket's numbers: a piece that stays in cache for every thread."""
-        counted.zero_()
-        together, columns = self._bits.shape
-        for rows, part in product(range(0, len(e), together), range(0, e.shape[1], columns)):
-            piece = e[rows : rows + together, part : part + columns].view(torch.int32)
-            bits, bucket = (into[: piece.shape[0], : piece.shape[1]] for into in (self._bits, self._bucket))
-            bits.copy_(piece)
-            torch.bitwise_right_shift(bits, shift, out=bucket)
-            sums[rows : rows + together].scatter_add_(1, bucket, bits)
 
 
 class _Scale(NamedTuple):
@@ -126,14 +132,16 @@ def _scale(shift: int) -> _Scale:
     return _Scale((1 + 2.0**-50) / first, offset, ulp)
 
 
-def _varied(e: Float32[Tensor, " size"], lowest: int) -> Bools:
-    """Which buckets of 2^_COARSEST floats, from that of the bits `lowest` on, hold numbers that differ."""
-    bits = e.view(torch.int32)
-    bucket = (bits >> _COARSEST).long()
-    size = (_ONE >> _COARSEST) + 1
-    least = torch.full((size,), _ONE, dtype=torch.int32).scatter_reduce_(0, bucket, bits, "amin")
-    most = torch.zeros(size, dtype=torch.int32).scatter_reduce_(0, bucket, bits, "amax")
-    return (least < most)[lowest >> _COARSEST :].numpy()
+def _varied(e: Floats, sums: Longs) -> Bools:
+    """Which of the buckets of 2^_COARSEST floats hold numbers that differ from the mean of their bucket."""
+    bits = e.view(np.int32)
+    bucket = np.right_shift(bits, _COARSEST, dtype=np.int64)
+    count = np.floor(sums * _scale(_COARSEST).inverse[-len(sums) :])
+    mean = np.zeros((_ONE >> _COARSEST) + 1, np.int32)
+    mean[-len(sums) :] = sums / np.maximum(count, 1)
+    varied = np.zeros(len(mean), np.bool_)
+    varied[bucket[np.flatnonzero(bits != mean.take(bucket))]] = True
+    return varied[-len(sums) :]
 
 
 def by_sort(top: Doubles, e: Floats) -> float:

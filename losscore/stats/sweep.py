@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from losscore.stats.expected_rank import RankCounter
-from losscore.stats.largest import largest
+from losscore.stats.largest import largest, peaks_of
 from losscore.stats.statistics import TOP, Statistics
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -73,7 +73,7 @@ class _Scratch:
 
     def __init__(self, rows: int, size: int) -> None:
         runs = -(-size // _RUN)
-        self.x, self.e = torch.zeros(2, rows, runs * _RUN)
+        self.x, self.e = np.zeros((2, rows, runs * _RUN), np.float32)
         self.ones = np.ones(_RUN, np.float32)
         self.above = np.empty((rows, size), np.bool_)
         self.expected_rank = RankCounter(rows, size)
@@ -104,21 +104,24 @@ class _Sweep:
     def read(self, z: Floats, own: Floats, rows: slice) -> None:
         """The statistics of a few rows. own: the targets' logits, a column."""
         count, size = z.shape
-        broken = ~np.isfinite(z.max(1))
+        peaks = peaks_of(z)
+        broken = ~np.isfinite(peaks.max(1))
         if broken.any():
             z = np.where(broken[:, None], np.float32(0), z)
+            peaks = peaks_of(z)
         most = self.top_ids.shape[1]
-        best = largest(z, min(max(most, TOP), size))
-        m = np.take_along_axis(z, best[:, :1], 1)
-        distances, exponentials = self._scratch.x[:count], self._scratch.e[:count]
-        torch.sub(torch.from_numpy(z), torch.from_numpy(m), out=distances[:, :size])
-        torch.exp(distances[:, :size], out=exponentials[:, :size])
-        x, e = distances.numpy(), exponentials.numpy()
-        np.put_along_axis(e, best, 0, 1)
+        best = largest(z, peaks, min(max(most, TOP), size))
+        each = np.arange(count)[:, None]
+        largest_z = z[each, best]
+        m = largest_z[:, :1]
+        x, e = self._scratch.x[:count], self._scratch.e[:count]
+        np.subtract(z, m, out=x[:, :size])
+        np.exp(x[:, :size], out=e[:, :size])
+        e[each, best] = 0
 
-        top_x = np.take_along_axis(z, best, 1).astype(np.float64) - m
+        top_x = largest_z.astype(np.float64) - m
         top_e = np.exp(top_x)
-        ranks = self._scratch.expected_rank(top_e, exponentials[:, :size])
+        ranks = self._scratch.expected_rank(top_e, torch.from_numpy(e)[:, :size])
         rest = top_e[:, 1:].sum(1) + _dot(e, self._scratch.ones)
         squares = 1 + (top_e[:, 1:] ** 2).sum(1) + _dot(e, e)
         far = _dot(e, x)
