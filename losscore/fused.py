@@ -96,9 +96,11 @@ def fused(
     weight: the head's, where it is rows @ weight.T and nothing else: its gradient is then added up in place, where
     autograd would make one of that size for every chunk.
     chunk: rows at a time; never changes a value beyond rounding.
-    An objective that reads its batch must be `settled` first: ValueError otherwise.
+    An objective that reads its batch reads it off these targets, if they are one chunk; with more of them, or if they
+    are not all of the batch, it must be `settled` first. ValueError where it is not and they are several chunks.
     """
-    if objective.needs_batch:
+    chunk = chunk or chunk_rows(len(rows), vocabulary)
+    if objective.needs_batch and len(rows) > chunk:
         raise ValueError(f"{objective.name} reads its batch: settle it first")
     unit = None
     if embedding is not None:
@@ -107,7 +109,6 @@ def fused(
     share = count / max(digit_count, 1)
     parts: list[Statistics] = []
     total = 0.0
-    chunk = chunk or chunk_rows(len(rows), vocabulary)
     for start in range(0, len(rows), chunk):
         piece = rows[start : start + chunk].detach()
         part = targets[start : start + len(piece)]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from losscore.finetuning.passage import ROOM, Passage, Stretch, batches
 from losscore.finetuning.trainee import Trainee, run_group
-from losscore.fused import Fused, Targets, fused, tokens_of
+from losscore.fused import Fused, Targets, chunk_rows, fused, tokens_of
 from losscore.objectives import Objective
 from losscore.stats import Statistics, stream
 
@@ -43,7 +43,8 @@ def run_pass(
     groups = batches([stretch for passage in passages for stretch in passage.stretches], parts, ROOM)
     targets = Targets.join([passage.targets for passage in passages])
     kept: list[Tensor] = []
-    if objective.needs_batch:
+    at_once = len(groups) == 1 and len(targets) <= chunk_rows(len(targets), vocabulary)
+    if objective.needs_batch and not at_once:
         objective, kept = _settled(objective, trainee, groups, targets, vocabulary, learn, tick)
     embedding = trainee.embedding if objective.needs_distribution else None
     count, digit_count = targets.count, targets.digit_count
