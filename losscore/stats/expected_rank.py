@@ -19,7 +19,7 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 TOLERANCE = 5e-6
 _COARSEST, _FINEST = 16, 10
 _BUCKETS = 1 << 13
-_COLUMNS = 1 << 16
+_COLUMNS = 50_000
 _ONE = int(np.float32(1).view(np.int32))
 _MANTISSA, _BIAS = 23, 127
 
