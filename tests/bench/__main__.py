@@ -1,12 +1,13 @@
 """What losscore costs, as a Markdown table: `python -m tests.bench [SECTION ...]`, or `make bench` for all of it.
 
-A section that was measured with enough rounds is kept in figures.json, from which `python -m tests.readme` writes the
-table of the README.
+A section that was measured whole, with enough rounds, is kept in figures.json, from which `python -m tests.readme`
+writes the table of the README.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -15,7 +16,7 @@ import losscore
 from losscore.models import Model
 from tests.bench import bfloat16, lengths, memory, page, peers, start, statistics, step
 from tests.bench.step import REPEATS, machine
-from tests.bench.table import HEAD, Row, Section, keep
+from tests.bench.table import HEAD, NotMeasured, Row, Section, keep
 
 FEW = 3
 
@@ -51,9 +52,13 @@ def main() -> None:
     print("\n".join([head, "", *HEAD]))
     for name in options.sections or SECTIONS:
         found = []
-        for row in SECTIONS[name](options.repeats):
-            print(row.line(), flush=True)
-            found.append(row)
+        try:
+            for row in SECTIONS[name](options.repeats):
+                print(row.line(), flush=True)
+                found.append(row)
+        except NotMeasured as error:
+            print(f"{name}: {error}; the figures kept of it stay as they were.", file=sys.stderr)
+            continue
         if options.repeats >= REPEATS:
             keep(name, Section(head, tuple(found)), list(SECTIONS))
 

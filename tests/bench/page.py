@@ -19,7 +19,7 @@ from losscore.models import Model
 from tests.bench.clock import seconds
 from tests.bench.statistics import forward
 from tests.bench.step import text_of
-from tests.bench.table import Row
+from tests.bench.table import NotMeasured, Row
 
 TOKENS, MANY = 300, 2_000
 WORDS = ("apples", "garden", "window", "mountain", "paper", "river", "kitchen", "summer", "music", "yellow")
@@ -64,8 +64,7 @@ PANEL_SAYS = f"""(find) => document.querySelector('{IDLE}')
 def rows(model: Model, repeats: int) -> Iterator[Row]:
     """From the command to the first words; then edits of a text, clicks on its tokens, and a long text."""
     if CHROMIUM is None:
-        print("No Chromium on this machine: the page was not measured.", file=sys.stderr)
-        return
+        raise NotMeasured("there is no Chromium on this machine")
     began = time.perf_counter()
     with served() as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)

@@ -29,7 +29,7 @@ from tests.bench.clock import Work, shares
 from tests.bench.memory import added, peak
 from tests.bench.statistics import body_of, forward
 from tests.bench.step import text_of
-from tests.bench.table import Row
+from tests.bench.table import NotMeasured, Row
 
 TOKENS = 512
 
@@ -173,11 +173,12 @@ DUELS = {
 def rows(model: Model, repeats: int) -> Iterator[Row]:
     """Ours over theirs, in time and in peak memory beyond what both start from."""
     ids = model.encoder.encode(text_of(model, TOKENS), bos="never").ids
+    missing = set()
     for name, (prepare, package, words) in DUELS.items():
         try:
             duel = prepare(model, TOKENS)
-        except ImportError as error:
-            print(f"{package} is not installed ({error.name}): its row is left out.", file=sys.stderr)
+        except ImportError:
+            missing.add(package)
             continue
         duel.check()
         mine, other = shares([duel.ours, duel.theirs], lambda: forward(model, ids), repeats)
@@ -189,6 +190,8 @@ def rows(model: Model, repeats: int) -> Iterator[Row]:
         note = f"{verdict} ({mine:.2f} and {other:.2f} of a forward pass; {ours:.0f} and {theirs:.0f} MB)"
         what = f"{package} {version(package)}, {words}: ours / theirs, time / peak memory"
         yield Row(what, f"{TOKENS} tokens", values, note=note)
+    if missing:
+        raise NotMeasured(f"not installed: {', '.join(sorted(missing))}")
 
 
 def _predictions(model: Model, tokens: int) -> tuple[Tensor, Tensor, Tensor]:

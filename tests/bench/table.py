@@ -11,6 +11,10 @@ FIGURES = Path(__file__).with_name("figures.json")
 HEAD = ("| what | size | measured | reach |", "|---|---|---:|---:|")
 
 
+class NotMeasured(Exception):
+    """Something that a section measures is missing on this machine; the message says what."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One line: values of what at a size; most: what none of them should exceed, where there is such a thing.
